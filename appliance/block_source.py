@@ -1,0 +1,93 @@
+"""The blocks of one question: from the store where they are ready and whole, else computed and kept."""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from appliance.engine import Engine
+from models.executor import LeasedBlock
+from storage.blocks import EncodedBlock
+from storage.catalog import BlockRow, Catalog, ChunkRow
+from storage.errors import BlockDamaged, StorageError, UnknownRow
+from storage.store import BlockStore
+
+
+@dataclass(frozen=True)
+class WantedBlock:
+    """A chunk of the prompt, its ids and its block's key; `row` is None where no block is ready."""
+
+    chunk: ChunkRow
+    token_ids: np.ndarray
+    key: str
+    row: BlockRow | None
+
+
+class StoredBlocks:
+    """A `BlockSource` over the store. Damage is only noted while loading; `settle` writes it down after the answer."""
+
+    def __init__(self, engine: Engine, store: BlockStore, collection: str, wanted: Sequence[WantedBlock]) -> None:
+        self._engine = engine
+        self._store = store
+        self._collection = collection
+        self._wanted = wanted
+        self._lock = threading.Lock()
+        self._damaged: list[tuple[int, BlockDamaged]] = []
+        self._computed: dict[int, EncodedBlock] = {}
+
+    def load(self, chunk: int) -> LeasedBlock | None:
+        row = self._wanted[chunk].row
+        if row is None:
+            return None
+        try:
+            lease = self._store.load(row)
+        except BlockDamaged as damage:
+            with self._lock:
+                self._damaged.append((chunk, damage))
+            return None
+        return LeasedBlock(lease.block, lease.tier, lease.release)
+
+    def compute(self, chunk: int) -> EncodedBlock:
+        wanted = self._wanted[chunk]
+        block = self._engine.reader.block(wanted.token_ids, wanted.key, self._engine.fingerprint, self._collection)
+        self._computed[chunk] = block
+        return block
+
+    def warnings(self) -> list[str]:
+        """One line for each block that failed its check."""
+        return [f"damaged block computed again: {damage}" for _, damage in sorted(self._damaged, key=lambda d: d[0])]
+
+    def settle(self, catalog: Catalog) -> list[str]:
+        """Quarantine what was damaged and keep what was computed; returns warnings about what could not be kept.
+
+        Called after the answer, so that no write delays a first token. Safe to repeat.
+        """
+        for chunk, _ in self._damaged:
+            row = self._wanted[chunk].row
+            if row is not None:
+                self._store.quarantine(row)
+        self._damaged = []
+        warnings = []
+        for chunk, block in self._computed.items():
+            owner = self._wanted[chunk].chunk
+            try:
+                if catalog.document(owner.document_id).kv != "off":
+                    self._store.publish(block, owner.collection_id, [owner.id])
+            except UnknownRow:
+                continue  # deleted while the answer was given: nothing to keep
+            except StorageError as error:
+                warnings.append(f"a computed block was not kept: {error}")
+        self._computed = {}
+        return warnings
+
+
+def wanted_blocks(engine: Engine, catalog: Catalog, collection: str, chunks: Sequence[ChunkRow]) -> list[WantedBlock]:
+    """Token ids, keys and ready rows of chunks, in their order. Ids come from the catalog where they are known."""
+    ids = catalog.token_ids([chunk.id for chunk in chunks], engine.tokenizer)
+    for chunk in chunks:
+        if chunk.id not in ids:
+            ids[chunk.id] = engine.template.chunk(chunk.title, chunk.text)
+    keys = [engine.block_key(collection, ids[chunk.id]) for chunk in chunks]
+    rows = catalog.blocks(keys)
+    return [WantedBlock(chunk, ids[chunk.id], key, rows.get(key)) for chunk, key in zip(chunks, keys, strict=True)]

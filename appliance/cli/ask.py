@@ -1,0 +1,46 @@
+"""`appliance ask "QUESTION"`"""
+
+import click
+
+from appliance.cli.options import common_options, current_settings
+from appliance.cli.output import print_json
+from appliance.settings import DEFAULT_COLLECTION, DEFAULT_MAX_NEW_TOKENS, DEFAULT_TOP_K
+
+
+@click.command()
+@click.argument("question")
+@click.option("--collection", default=DEFAULT_COLLECTION, show_default=True)
+@click.option("--strategy", default="auto", show_default=True, metavar="auto|full|reuse")
+@click.option("--top-k", default=DEFAULT_TOP_K, show_default=True, help="Chunks given to the model.")
+@click.option("--max-new-tokens", default=DEFAULT_MAX_NEW_TOKENS, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@common_options
+def ask(question: str, collection: str, strategy: str, top_k: int, max_new_tokens: int, as_json: bool) -> None:
+    """Ask about the documents; the answer comes with its sources, best first."""
+    from appliance.service import AnswerFinished, AnswerText, Appliance
+
+    with Appliance.open(current_settings(), read_only_if_busy=True) as appliance:
+        # The models are loaded before the clock starts.
+        appliance.prepare(collection)
+        for event in appliance.ask(question, collection, strategy, top_k, max_new_tokens):
+            if isinstance(event, AnswerText) and not as_json:
+                click.echo(event.text, nl=False)
+            if isinstance(event, AnswerFinished):
+                answer = event.answer
+    if as_json:
+        print_json(answer.as_json())
+        return
+    click.echo("\n")
+    for number, source in enumerate(answer.sources, 1):
+        page = f", page {source.page}" if source.page is not None else ""
+        click.echo(
+            f"[{number}] {source.document}{page} (characters {source.start}–{source.end}, score {source.score:.3f})"
+        )
+    timing, tokens = answer.timing, answer.tokens
+    click.echo(
+        f"first token after {timing['ttft']:.0f} ms ({answer.strategy}; {tokens['reused']} of {tokens['prompt']} tokens"
+        f" reused)",
+        err=True,
+    )
+    for warning in answer.warnings:
+        click.echo(f"warning: {warning}", err=True)

@@ -1,0 +1,8 @@
+"""`appliance demo`"""
+
+import click
+
+
+@click.command()
+def demo() -> None:
+    """x"""

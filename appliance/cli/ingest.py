@@ -1,0 +1,70 @@
+"""`appliance ingest FOLDER|FILE…`"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from appliance.cli.options import common_options, current_settings
+from appliance.cli.output import ingest_bar, print_json, size_text
+from appliance.settings import DEFAULT_COLLECTION, KV_POLICIES
+
+if TYPE_CHECKING:
+    from appliance.ingest import DocumentEntry
+
+
+@click.command()
+@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--collection", default=DEFAULT_COLLECTION, show_default=True, help="Documents searched together.")
+@click.option(
+    "--kv",
+    type=click.Choice(KV_POLICIES),
+    default="now",
+    show_default=True,
+    help="now: compute KV before returning; idle: `serve` does it while nobody asks; off: never store it.",
+)
+@click.option("--dry-run", is_flag=True, help="Say tokens, bytes and hours; store nothing.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@common_options
+def ingest(paths: tuple[Path, ...], collection: str, kv: str, dry_run: bool, as_json: bool) -> None:
+    """Read files and folders (txt, md, html, pdf, docx), once. Unchanged files cost nothing."""
+    from appliance.service import Appliance
+
+    with Appliance.open(current_settings()) as appliance:
+        if dry_run:
+            estimate = appliance.estimate(paths, collection)
+            if as_json:
+                print_json(estimate.as_json())
+            else:
+                _print_entries(estimate.documents)
+                click.echo(
+                    f"{estimate.chunks} chunks, {estimate.kv_tokens} tokens, {size_text(estimate.kv_bytes)} of KV,"
+                    f" about {estimate.hours * 60:.1f} minutes at {estimate.tokens_per_s:.0f} tokens/s; nothing stored"
+                )
+            failed = estimate.failed
+        else:
+            with ingest_bar() as progress:
+                report = appliance.ingest(list(paths), collection, kv, progress)
+            if as_json:
+                print_json(report.as_json())
+            else:
+                _print_entries(report.documents)
+                click.echo(
+                    f"{report.chunks} new chunks, {size_text(report.kv_bytes)} of KV in {report.seconds:.1f} s"
+                    f" ({report.model_seconds:.1f} s of it in the model)"
+                )
+            if report.error is not None:
+                click.echo(f"error: {report.error}", err=True)
+            failed = report.failed
+    if failed:
+        click.get_current_context().exit(1)
+
+
+def _print_entries(entries: tuple["DocumentEntry", ...]) -> None:
+    """Failures on standard error, the rest as a short list."""
+    for entry in entries:
+        if entry.state == "failed":
+            click.echo(f"failed     {entry.error}", err=True)
+        else:
+            note = f"  ({entry.error})" if entry.error else ""
+            click.echo(f"{entry.state:<10} {entry.path}  {entry.chunks} chunks{note}")

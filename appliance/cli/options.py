@@ -1,0 +1,77 @@
+"""Options every command has, given before or after its name, and what they become."""
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from appliance.settings import Settings, settings_from
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_OPTIONS = (
+    click.option("--home", type=click.Path(path_type=Path), help="Data folder [APPLIANCE_HOME, else the platform's]."),
+    click.option(
+        "--model", metavar="DIR|HUB-NAME", help="Language model; default: the embedded SmolLM2-135M-Instruct."
+    ),
+    click.option(
+        "--embedding", metavar="DIR|HUB-NAME", help="Embedding model; default: the embedded all-MiniLM-L6-v2."
+    ),
+    click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), help="Where the model runs; default: auto."),
+    click.option(
+        "--weights", type=click.Choice(["bf16", "int8", "int4"]), help="int8 and int4 need a GPU; default: bf16."
+    ),
+    click.option("--placer", type=click.Choice(["auto", "compiled", "plain"]), hidden=True, help="Force a twin."),
+    click.option("--reads", type=click.Choice(["direct", "buffered"]), hidden=True, help="Force a twin."),
+)
+
+
+def common_options(command: F) -> F:
+    """Add the common options; their values are kept in the context and not passed to the function."""
+    for option in reversed(_OPTIONS):
+        command = _kept(option)(command)
+    return command
+
+
+def current_settings() -> Settings:
+    """The settings of the running command: what stands after its name wins over what stands before."""
+    chosen: dict[str, Any] = click.get_current_context().meta.get(__name__, {})
+    settings = settings_from(chosen.get("home"), chosen.get("model"), chosen.get("embedding"))
+    named: dict[str, Any] = {name: chosen[name] for name in ("device", "weights", "placer") if name in chosen}
+    if chosen.get("reads") == "buffered":
+        named["direct_reads"] = False
+    _go_offline(settings)
+    return replace(settings, **named)
+
+
+def _kept(option: Callable[[F], F]) -> Callable[[F], F]:
+    """The option, storing its value in the context (click runs the group's callbacks before the command's)."""
+
+    def decorate(command: F) -> F:
+        decorated = option(command)
+        parameter = decorated.__click_params__[-1]  # type: ignore[attr-defined]
+        parameter.expose_value = False
+        parameter.callback = _keep
+        return decorated
+
+    return decorate
+
+
+def _keep(context: click.Context, parameter: click.Parameter, value: object) -> object:
+    if value is not None and parameter.name is not None:
+        context.meta.setdefault(__name__, {})[parameter.name] = value
+    return value
+
+
+def _go_offline(settings: Settings) -> None:
+    """The libraries read these at import. Only a hub name the user typed opens the way to the hub."""
+    from models.loading.resolve import looks_like_hub_name
+
+    asked = looks_like_hub_name(settings.model) or looks_like_hub_name(settings.embedding)
+    os.environ["HF_HUB_OFFLINE"] = "0" if asked else "1"
+    os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"

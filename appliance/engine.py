@@ -1,0 +1,94 @@
+"""The loaded models of one process: language model, prompt template, reader, executor, embedding model."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from appliance.settings import Settings
+from models.embedding import EmbeddingModel
+from models.executor import Executor
+from models.loading import LanguageModel, choose_device, digest_fields, load_language_model, resolve_model
+from models.placing import choose_placers
+from models.prompt import CHUNK_TEMPLATE, PromptTemplate
+from models.reader import ChunkReader
+from storage.blocks import block_key
+from storage.home import Home
+
+
+@dataclass(frozen=True)
+class Engine:
+    """`fingerprint` names what every block's numbers depend on; `choices` says what was chosen here, and why."""
+
+    model: LanguageModel
+    template: PromptTemplate
+    reader: ChunkReader
+    executor: Executor
+    embedding: EmbeddingModel
+    fingerprint: str
+    tokenizer: str
+    choices: dict[str, str]
+
+    def block_key(self, collection: str, token_ids: np.ndarray) -> str:
+        """The key of a chunk's block in a collection."""
+        return block_key(self.fingerprint, collection, "self", self.reader.context, token_ids)
+
+    @property
+    def kv_bytes_per_token(self) -> int:
+        """Bytes a token takes on disk with this codec, headers and padding aside."""
+        sample = 256
+        keys_and_values = _encoded_bytes(self, sample)
+        return -(-keys_and_values // sample)
+
+    def close(self) -> None:
+        """Stop the loader's threads."""
+        self.executor.close()
+
+
+def open_engine(settings: Settings) -> Engine:
+    """Load both models. Raises ModelMissing, ModelRefused, DeviceUnavailable."""
+    home = Home(settings.home)
+    home.create()
+    device, reason = choose_device(settings.device)
+    folder = resolve_model(settings.model)
+    model = load_language_model(folder, device, settings.weights, home.root / "digests.json")
+    template = PromptTemplate(model.tokenizer, model.name)
+    reader = ChunkReader(model, template.head, settings.context, settings.codec)
+    placers = choose_placers(settings.placer)
+    executor = Executor(reader, placers)
+    embedding = EmbeddingModel.load(resolve_model(settings.embedding))
+    head = ",".join(str(token) for token in template.head)
+    choices = {
+        "model": model.name,
+        "device": f"{device.type}: {reason}",
+        "weights": model.weights,
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "placer": f"{placers.placers[0].name}: {placers.reason}",
+        "codec": settings.codec,
+        "context": settings.context,
+        "window_tokens": str(model.window),
+    }
+    _remember(home.root / "engine.json", choices)
+    return Engine(
+        model=model,
+        template=template,
+        reader=reader,
+        executor=executor,
+        embedding=embedding,
+        fingerprint=digest_fields([model.identity, head, CHUNK_TEMPLATE]),
+        tokenizer=digest_fields([model.tokenizer.backend_tokenizer.to_str(), CHUNK_TEMPLATE]),
+        choices=choices,
+    )
+
+
+def _encoded_bytes(engine: Engine, tokens: int) -> int:
+    from storage.blocks.layout import block_layout
+
+    codec = engine.reader.codec
+    return block_layout(engine.model.geometry, tokens, codec, codec).body_bytes
+
+
+def _remember(file: Path, choices: dict[str, str]) -> None:
+    """Keep the last choices for `appliance status`, which must not load torch to tell them."""
+    file.write_text(json.dumps(choices, indent=1))

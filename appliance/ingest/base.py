@@ -1,0 +1,92 @@
+"""What ingesting tells: progress while it runs, a report when it is done."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+STATES = ("ready", "unchanged", "removed", "skipped", "failed")
+
+
+@dataclass(frozen=True)
+class IngestProgress:
+    """`stage` is `parse`, `embed` or `kv`. Counts are documents of this run, and chunks of this run's KV work."""
+
+    stage: str
+    document: str
+    done: int
+    total: int
+    chunks_done: int
+    chunks_total: int
+    rate_per_s: float
+    left_s: float | None
+
+
+ProgressListener = Callable[[IngestProgress], None]
+
+
+@dataclass(frozen=True)
+class DocumentEntry:
+    """One file: `state` is `ready` (read now), `unchanged`, `removed` (its file is gone), `skipped` or `failed`."""
+
+    path: str
+    state: str
+    chunks: int
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class IngestReport:
+    """`chunks` and `kv_bytes` are what this run added; `kv_tokens` and `model_seconds` say what the model did."""
+
+    documents: tuple[DocumentEntry, ...]
+    chunks: int
+    kv_bytes: int
+    seconds: float
+    kv_tokens: int = 0
+    model_seconds: float = 0.0
+    error: str | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether any file could not go in, or the run had to end early."""
+        return self.error is not None or any(entry.state == "failed" for entry in self.documents)
+
+    def as_json(self) -> dict[str, Any]:
+        """The object that `ingest --json` prints."""
+        return {
+            "documents": [dict(entry.__dict__) for entry in self.documents],
+            "chunks": self.chunks,
+            "kv_bytes": self.kv_bytes,
+            "kv_tokens": self.kv_tokens,
+            "seconds": round(self.seconds, 3),
+            "model_seconds": round(self.model_seconds, 3),
+            "error": self.error,
+        }
+
+
+@dataclass(frozen=True)
+class IngestEstimate:
+    """What `--dry-run` says before any work: tokens, bytes on disk, hours of the model, at the rate measured here."""
+
+    documents: tuple[DocumentEntry, ...]
+    chunks: int
+    kv_tokens: int
+    kv_bytes: int
+    hours: float
+    tokens_per_s: float
+
+    @property
+    def failed(self) -> bool:
+        return any(entry.state == "failed" for entry in self.documents)
+
+    def as_json(self) -> dict[str, Any]:
+        """The object that `ingest --dry-run --json` prints."""
+        return {
+            "dry_run": True,
+            "documents": [dict(entry.__dict__) for entry in self.documents],
+            "chunks": self.chunks,
+            "kv_tokens": self.kv_tokens,
+            "kv_bytes": self.kv_bytes,
+            "hours": round(self.hours, 4),
+            "tokens_per_s": round(self.tokens_per_s, 1),
+        }

@@ -1,0 +1,96 @@
+"""The first half of ingesting: files become documents that can be searched (DESIGN.md §4)."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from appliance.engine import Engine
+from appliance.errors import DocumentRejected, NothingToIngest
+from appliance.ingest.base import DocumentEntry, IngestProgress, ProgressListener
+from appliance.ingest.reading import digest_of, new_document, parse_and_chunk, stamp_of, stored_document
+from appliance.parsing import DocumentParser, FoundFiles, ParserLimits, find_documents
+from appliance.removal import finish_removals
+from appliance.turns import Turns
+from storage.catalog import Catalog, CollectionRow, DocumentRow
+from storage.document_files import publish_document_file
+from storage.errors import DiskFull, StorageError
+from storage.home import Home
+from storage.store import BlockStore
+
+
+class DocumentIngest:
+    """Reads files into one collection. A bad file costs itself; a full disk ends the run with what is durable kept."""
+
+    def __init__(self, home: Home, catalog: Catalog, store: BlockStore, engine: Engine, turns: Turns) -> None:
+        self._home = home
+        self._catalog = catalog
+        self._store = store
+        self._engine = engine
+        self._turns = turns
+        self._limits = ParserLimits()
+
+    def run(
+        self, paths: Sequence[Path], collection: CollectionRow, kv: str, progress: ProgressListener
+    ) -> list[DocumentEntry]:
+        """One entry a file, in order of path. Raises NothingToIngest where there is nothing to read, and DiskFull."""
+        found = find_files(paths)
+        entries = [DocumentEntry(str(path), "failed", 0, reason) for path, reason in found.refused]
+        entries += [DocumentEntry(str(path), "skipped", 0, reason) for path, reason in found.skipped]
+        with DocumentParser(self._limits) as parser:
+            for done, path in enumerate(found.accepted):
+                progress(IngestProgress("parse", path.name, done, len(found.accepted), 0, 0, 0.0, None))
+                entries.append(self._one(path, collection, kv, parser))
+        entries += self._forget_vanished(paths, collection)
+        return sorted(entries, key=lambda entry: entry.path)
+
+    def _one(self, path: Path, collection: CollectionRow, kv: str, parser: DocumentParser) -> DocumentEntry:
+        try:
+            return self._read(path, collection, kv, parser)
+        except DiskFull:
+            raise
+        except (DocumentRejected, StorageError) as error:
+            return DocumentEntry(str(path), "failed", 0, str(error))
+
+    def _read(self, path: Path, collection: CollectionRow, kv: str, parser: DocumentParser) -> DocumentEntry:
+        stamp = stamp_of(path)
+        known = self._catalog.source(collection.id, str(path))
+        if known is not None and (known.size_bytes, known.mtime_ns) == (stamp.size_bytes, stamp.mtime_ns):
+            return self._unchanged(path, self._catalog.document(known.document_id))
+        digest = digest_of(path, self._limits.file_bytes)
+        same = self._catalog.document_by_digest(collection.id, digest)
+        if same is not None:
+            replaced = self._catalog.attach_source(collection.id, str(path), same.id, stamp.size_bytes, stamp.mtime_ns)
+            finish_removals(self._home, self._catalog, self._store, replaced)
+            return self._unchanged(path, same)
+        parsed, spans = parse_and_chunk(path, parser, self._engine, collection.chunk_tokens)
+        with self._turns.background():
+            document = new_document(path, stamp, digest, collection, kv, parsed, spans, self._engine)
+        publish_document_file(self._home, stored_document(document, collection.name, parsed))
+        replaced = self._catalog.publish_document(document)
+        finish_removals(self._home, self._catalog, self._store, replaced)
+        return DocumentEntry(str(path), "ready", len(document.chunks))
+
+    def _unchanged(self, path: Path, document: DocumentRow) -> DocumentEntry:
+        return DocumentEntry(str(path), "unchanged", document.chunks)
+
+    def _forget_vanished(self, paths: Sequence[Path], collection: CollectionRow) -> list[DocumentEntry]:
+        """A file that was read from one of these folders and is gone takes its document with it."""
+        folders = [path.absolute() for path in paths if path.is_dir()]
+        entries, removed = [], []
+        for document in self._catalog.documents(collection.id):
+            for source in self._catalog.sources_of(document.id):
+                path = Path(source.path)
+                inside = any(path.is_relative_to(folder) for folder in folders)
+                if inside and not path.is_symlink() and not path.exists():
+                    removed += self._catalog.detach_source(collection.id, source.path)
+                    entries.append(DocumentEntry(source.path, "removed", document.chunks))
+        finish_removals(self._home, self._catalog, self._store, removed)
+        return entries
+
+
+def find_files(paths: Sequence[Path]) -> FoundFiles:
+    """The files to read. Raises NothingToIngest, in one line, where no file can be read at all."""
+    found = find_documents(paths)
+    if not found.accepted and not found.refused:
+        shown = ", ".join(str(path) for path in paths)
+        raise NothingToIngest(f"{shown}: no document in it: put txt, md, html, pdf or docx files there")
+    return found

@@ -1,0 +1,105 @@
+"""The second half of ingesting: chunks become KV blocks. What is to do is what the catalog lacks, so a kill costs
+nothing but the chunk it hit."""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from appliance.block_source import wanted_blocks
+from appliance.engine import Engine
+from appliance.ingest.base import IngestProgress, ProgressListener
+from appliance.turns import Turns
+from models.errors import PromptTooLong
+from storage.catalog import Catalog, ChunkRow
+from storage.errors import BlockRefused, UnknownRow
+from storage.store import BlockStore
+
+_BATCH_CHUNKS = 64
+
+
+@dataclass(frozen=True)
+class KvWork:
+    """What a run did: `model_seconds` is the time inside the model alone. `failed` names chunks that cannot be read."""
+
+    chunks: int = 0
+    tokens: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    model_seconds: float = 0.0
+    failed: tuple[str, ...] = ()
+
+
+class KvIngest:
+    """Computes and publishes the blocks that are missing, one chunk a turn; questions go first."""
+
+    def __init__(self, catalog: Catalog, store: BlockStore, engine: Engine, turns: Turns) -> None:
+        self._catalog = catalog
+        self._store = store
+        self._engine = engine
+        self._turns = turns
+        self._collections = {row.id: row.name for row in catalog.collections()}
+
+    def pending(self, policies: tuple[str, ...], collection_id: int | None = None) -> list[ChunkRow]:
+        """All chunks that lack a block of this engine, by id."""
+        found: list[ChunkRow] = []
+        last = 0
+        while batch := self._catalog.chunks_without_block(
+            self._engine.fingerprint, "self", self._engine.reader.context, policies, _BATCH_CHUNKS, last
+        ):
+            last = batch[-1].id
+            found += [chunk for chunk in batch if collection_id in (None, chunk.collection_id)]
+        return found
+
+    def run(
+        self,
+        chunks: list[ChunkRow],
+        progress: ProgressListener,
+        stop: threading.Event | None = None,
+        on_block: Callable[[ChunkRow], None] | None = None,
+    ) -> KvWork:
+        """Compute and publish these chunks' blocks. Raises DiskFull; what was published before stays."""
+        began = time.perf_counter()
+        tokens = size_bytes = done = 0
+        model_s = 0.0
+        failed: list[str] = []
+        for number, chunk in enumerate(chunks):
+            if stop is not None and stop.is_set():
+                break
+            elapsed = time.perf_counter() - began
+            rate = number / elapsed if number else 0.0
+            left = (len(chunks) - number) / rate if rate else None
+            progress(IngestProgress("kv", chunk.title, 0, 0, number, len(chunks), rate, left))
+            try:
+                chunk_tokens, chunk_bytes, seconds = self._one(chunk)
+            except UnknownRow:
+                continue  # deleted meanwhile
+            except (BlockRefused, PromptTooLong) as error:
+                failed.append(f"{chunk.title}, chunk {chunk.ordinal + 1}: {error}")
+                continue
+            tokens, size_bytes, model_s, done = (
+                tokens + chunk_tokens,
+                size_bytes + chunk_bytes,
+                model_s + seconds,
+                done + 1,
+            )
+            if on_block is not None:
+                on_block(chunk)
+        progress(IngestProgress("kv", "", 0, 0, len(chunks), len(chunks), 0.0, 0.0))
+        return KvWork(done, tokens, size_bytes, time.perf_counter() - began, model_s, tuple(failed))
+
+    def _one(self, chunk: ChunkRow) -> tuple[int, int, float]:
+        """Tokens, bytes and model seconds of one chunk; nothing but the row if another chunk has the same block."""
+        wanted = wanted_blocks(self._engine, self._catalog, self._collections[chunk.collection_id], [chunk])[0]
+        self._catalog.keep_token_ids(self._engine.tokenizer, {chunk.id: wanted.token_ids})
+        if wanted.row is not None:
+            self._catalog.link_block(wanted.key, [chunk.id])
+            return 0, 0, 0.0
+        with self._turns.background():
+            began = time.perf_counter()
+            block = self._engine.reader.block(
+                wanted.token_ids, wanted.key, self._engine.fingerprint, self._collections[chunk.collection_id]
+            )
+            seconds = time.perf_counter() - began
+        row = self._store.publish(block, chunk.collection_id, [chunk.id])
+        return len(wanted.token_ids), row.size_bytes, seconds

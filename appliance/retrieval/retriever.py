@@ -1,0 +1,50 @@
+"""Retrieval: a question and a collection go in, the chunks that may answer come out."""
+
+from appliance.retrieval.base import METHODS, Hit, RetrievalSettings, SearchableCatalog
+from appliance.retrieval.fusion import fuse_ranks, fuse_scores, hits_of
+from appliance.retrieval.vectors import VectorIndexes
+from models.embedding import Embedding
+
+
+class Retriever:
+    """Searches collections of one catalog with one embedding model. Any thread may call any method."""
+
+    def __init__(
+        self, catalog: SearchableCatalog, embedding: Embedding, settings: RetrievalSettings | None = None
+    ) -> None:
+        """Nothing is read before the first question."""
+        self._catalog = catalog
+        self._embedding = embedding
+        self._settings = settings or RetrievalSettings()
+        self._indexes = VectorIndexes(catalog, embedding.dimensions)
+
+    def search(self, collection_id: int, question: str, top_k: int, method: str = "both") -> list[Hit]:
+        """At most `top_k` hits of this collection, best first; the same question always gets the same order.
+
+        Only the collection's own vectors and words are looked at. `method` is one of `METHODS`. Raises ValueError for
+        another method or `top_k` < 1, EmbeddingMismatch, and what the catalog raises.
+        """
+        if method not in METHODS:
+            raise ValueError(f"unknown retrieval method {method!r}: use one of {', '.join(METHODS)}")
+        if top_k < 1:
+            raise ValueError(f"top_k must be at least 1, not {top_k}")
+        depth = max(self._settings.depth, top_k)
+        words = [] if method == "vectors" else self._catalog.search_words(collection_id, question, depth)
+        if method == "words":
+            return hits_of(dict(words), (), words)[:top_k]
+        index = self._indexes.index(collection_id)
+        vector = self._embedding.embed_question(question)
+        nearest = index.nearest(vector, depth)
+        if method == "vectors":
+            return hits_of(dict(nearest), nearest, ())[:top_k]
+        if method == "ranks":
+            return fuse_ranks(nearest, words, self._settings)[:top_k]
+        return fuse_scores(nearest, words, lambda chunk_id: index.cosine(vector, chunk_id), self._settings)[:top_k]
+
+    def warm(self, collection_id: int) -> None:
+        """Read the collection's vectors now, so that the first question need not."""
+        self._indexes.index(collection_id)
+
+    def forget(self, collection_id: int) -> None:
+        """Drop a collection's vectors from memory, as after deleting a document."""
+        self._indexes.forget(collection_id)

@@ -1,0 +1,302 @@
+"""The appliance as everything above uses it: one data folder, one engine, one object.
+
+Every error that leaves this object is an `ApplianceError` whose message is one line for the user.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import psutil
+
+from appliance.answering import Answerer, Question
+from appliance.answers import Answer, AnswerEvent, AnswerFinished, AnswerStarted, AnswerText, Source
+from appliance.engine import Engine, open_engine
+from appliance.errors import ApplianceError, NoDocuments, UnknownCollection, UnknownDocument
+from appliance.idle import IdleWork
+from appliance.ingest import (
+    DocumentEntry,
+    DocumentIngest,
+    IngestEstimate,
+    IngestProgress,
+    IngestReport,
+    KvIngest,
+    KvWork,
+    estimate,
+)
+from appliance.listing import DocumentSummary, summarise
+from appliance.removal import recover, remove_document
+from appliance.retrieval import Retriever
+from appliance.settings import (
+    DEFAULT_COLLECTION,
+    DEFAULT_MAX_NEW_TOKENS,
+    DEFAULT_TOP_K,
+    EMBEDDED_MODEL,
+    LARGEST_TOP_K,
+    Settings,
+)
+from appliance.status import read_status
+from appliance.turns import Turns
+from models.errors import ModelError
+from storage.catalog import Catalog, CollectionRow
+from storage.errors import DiskFull, HomeBusy, StorageError, UnknownRow
+from storage.home import Home
+from storage.lock import HomeLock
+from storage.store import BlockStore, StoreSettings
+
+# A quarter of what is free leaves room for the weights, the arena and everything else on the computer.
+PAGEABLE_SHARE = 4
+
+
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """Errors of the floors below become ApplianceErrors with the same line."""
+    try:
+        yield
+    except (StorageError, ModelError) as error:
+        raise ApplianceError(str(error)) from error
+
+
+class Appliance:
+    """Open with `Appliance.open`, use from any thread, close. Models are loaded at the first use that needs them."""
+
+    def __init__(self, settings: Settings, catalog: Catalog, lock: HomeLock | None) -> None:
+        self.settings = settings
+        self.home = Home(settings.home)
+        self.catalog = catalog
+        self.writable = lock is not None
+        pageable = settings.pageable_bytes
+        budget = psutil.virtual_memory().available // PAGEABLE_SHARE if pageable is None else pageable
+        self.store = BlockStore(self.home, catalog, StoreSettings(budget, settings.direct_reads))
+        self.turns = Turns()
+        self._lock = lock
+        self._engine: Engine | None = None
+        self._retriever: Retriever | None = None
+        self._loading = threading.Lock()
+        self._ingesting = threading.Lock()
+        self._idle: IdleWork | None = None
+
+    @classmethod
+    def open(cls, settings: Settings, read_only_if_busy: bool = False) -> Self:
+        """Open the data folder and clean up after a kill. Raises ApplianceError if another process uses it.
+
+        With `read_only_if_busy` a folder in use is opened for reading: questions are answered, nothing is kept.
+        """
+        with one_line_errors():
+            home = Home(settings.home)
+            lock = HomeLock(home)
+            try:
+                lock.acquire()
+            except HomeBusy:
+                if not read_only_if_busy:
+                    raise
+                return cls(settings, Catalog.open(home, read_only=True), None)
+            except OSError as error:
+                raise ApplianceError(
+                    f"{home.root} cannot be used ({error.strerror}): name another with --home"
+                ) from error
+            try:
+                appliance = cls(settings, Catalog.open(home), lock)
+                recover(appliance.home, appliance.catalog, appliance.store)
+            except BaseException:
+                lock.release()
+                raise
+            return appliance
+
+    @property
+    def engine(self) -> Engine:
+        """The models, loaded once. Raises ApplianceError."""
+        with self._loading, one_line_errors():
+            if self._engine is None:
+                self._engine = open_engine(self.settings)
+            return self._engine
+
+    @property
+    def retriever(self) -> Retriever:
+        """Search over the catalog with the embedding model."""
+        engine = self.engine
+        if self._retriever is None:
+            self._retriever = Retriever(self.catalog, engine.embedding)
+        return self._retriever
+
+    def prepare(self, collection: str | None = None) -> None:
+        """Load the models, and a collection's vectors, now, so that the first question need not wait for them."""
+        retriever = self.retriever
+        row = next((row for row in self.catalog.collections() if row.name == collection), None)
+        if row is not None:
+            with one_line_errors():
+                retriever.warm(row.id)
+
+    def collections(self) -> list[str]:
+        """Names, oldest first."""
+        return [row.name for row in self.catalog.collections()]
+
+    def documents(self, collection: str | None = None) -> list[DocumentSummary]:
+        """The documents of one collection or of all. Raises UnknownCollection."""
+        names = {row.id: row.name for row in self.catalog.collections()}
+        chosen = None if collection is None else self._collection(collection).id
+        with one_line_errors():
+            documents = self.catalog.documents(chosen)
+            return [summarise(self.catalog, document, names[document.collection_id]) for document in documents]
+
+    def ingest(
+        self,
+        paths: Sequence[Path],
+        collection: str = DEFAULT_COLLECTION,
+        kv: str = "now",
+        progress: Callable[[IngestProgress], None] | None = None,
+    ) -> IngestReport:
+        """Read files and folders; `kv` says when their KV is computed: `now`, `idle` (by `serve`) or `off`.
+
+        Bad files are entries of the report, the others go in. A full disk ends the run with its `error` set; what is
+        durable stays. Raises ApplianceError where nothing can be done at all.
+        """
+        began = time.perf_counter()
+        tell = progress or (lambda _: None)
+        with self._ingesting, one_line_errors():
+            engine = self.engine
+            row = self._begin_collection(collection)
+            work, error = KvWork(), None
+            entries: list[DocumentEntry] = []
+            try:
+                files = DocumentIngest(self.home, self.catalog, self.store, engine, self.turns)
+                entries = files.run(paths, row, kv, tell)
+                blocks = KvIngest(self.catalog, self.store, engine, self.turns)
+                if kv == "now":
+                    work = blocks.run(blocks.pending(("now",), row.id), tell)
+                    error = work.failed[0] if work.failed else None
+            except DiskFull as full:
+                error = str(full)
+            if self._idle is not None:
+                self._idle.wake()
+        chunks = sum(entry.chunks for entry in entries if entry.state == "ready")
+        seconds = time.perf_counter() - began
+        return IngestReport(tuple(entries), chunks, work.bytes, seconds, work.tokens, work.model_seconds, error)
+
+    def estimate(self, paths: Sequence[Path], collection: str = DEFAULT_COLLECTION) -> IngestEstimate:
+        """What ingesting would cost; stores nothing."""
+        with one_line_errors():
+            try:
+                row = self.catalog.collection(collection)
+            except UnknownRow:
+                return estimate(paths, self.engine, None, None, self.settings.chunk_tokens)
+            return estimate(paths, self.engine, self.catalog, row.id, row.chunk_tokens)
+
+    def ask(
+        self,
+        question: str,
+        collection: str = DEFAULT_COLLECTION,
+        strategy: str = "auto",
+        top_k: int = DEFAULT_TOP_K,
+        max_new_tokens: int = DEFAULT_MAX_NEW_TOKENS,
+        stop: threading.Event | None = None,
+    ) -> Iterator[AnswerEvent]:
+        """Events of one answer (see answers.py). Closing the stream, or setting `stop`, ends the model's work."""
+        if not 1 <= top_k <= LARGEST_TOP_K:
+            raise ApplianceError(f"top-k is {top_k}: choose 1 to {LARGEST_TOP_K}")
+        if max_new_tokens < 1:
+            raise ApplianceError(f"max-new-tokens is {max_new_tokens}: choose 1 or more")
+        engine, retriever = self.engine, self.retriever
+        asked = Question(question, strategy, top_k, max_new_tokens, time.perf_counter())
+        with one_line_errors():
+            row = self._collection(collection)
+            answerer = Answerer(engine, self.catalog, self.store, retriever)
+            with self.turns.question():
+                yield from answerer.answer(asked, row, stop, keep=self.writable)
+
+    def answer(self, question: str, **options: Any) -> Answer:
+        """The finished answer, for callers that do not stream."""
+        for event in self.ask(question, **options):
+            if isinstance(event, AnswerFinished):
+                return event.answer
+        raise ApplianceError("the answer ended early: ask again")
+
+    def remove(self, document_id: str) -> None:
+        """Delete a document and every copy of it. Raises UnknownDocument."""
+        try:
+            with one_line_errors(), self.turns.question():
+                remove_document(self.home, self.catalog, self.store, document_id)
+        except ApplianceError as error:
+            if isinstance(error.__cause__, UnknownRow):
+                raise UnknownDocument(str(error)) from error
+            raise
+
+    def find_document(self, text: str) -> str:
+        """The id of a document named by id, path, file name or title. Raises UnknownDocument."""
+        try:
+            return self.catalog.find_document(text).id
+        except UnknownRow as error:
+            raise UnknownDocument(str(error)) from error
+
+    def status(self) -> dict[str, Any]:
+        """What `appliance status --json` prints, with what this process holds in memory."""
+        memory = {"pageable_bytes": self.store.pageable.used_bytes, "pageable_blocks": self.store.pageable.blocks}
+        return {**read_status(self.settings), "memory": memory}
+
+    def describe(self) -> dict[str, str]:
+        """A few words for the page's footer."""
+        choices = self.engine.choices
+        small = "the embedded model is small: name a bigger one with --model for better answers"
+        embedded = self.settings.model.endswith(EMBEDDED_MODEL)
+        return {"model": choices["model"], "device": choices["device"], "note": small if embedded else ""}
+
+    def start_idle_work(self) -> None:
+        """Compute waiting KV (`--kv idle`, and what a kill left) while no question is asked. Safe to repeat."""
+        if self._idle is None and self.writable:
+            self._idle = IdleWork(lambda: KvIngest(self.catalog, self.store, self.engine, self.turns))
+
+    def close(self) -> None:
+        """Stop background work, give up the lock. Safe to repeat."""
+        if self._idle is not None:
+            self._idle.close()
+            self._idle = None
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
+        self.catalog.close()
+        if self._lock is not None:
+            self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _collection(self, name: str) -> CollectionRow:
+        known = self.catalog.collections()
+        for row in known:
+            if row.name == name:
+                return row
+        if not known:
+            raise NoDocuments("no documents yet: run `appliance ingest FOLDER` first")
+        shown = ", ".join(row.name for row in known)
+        raise UnknownCollection(f"collection {name!r} is unknown: choose one of {shown}, or ingest into it first")
+
+    def _begin_collection(self, name: str) -> CollectionRow:
+        embedding = self.engine.embedding
+        return self.catalog.ensure_collection(
+            name, embedding.fingerprint, embedding.dimensions, self.settings.chunk_tokens
+        )
+
+
+__all__ = [
+    "Answer",
+    "AnswerEvent",
+    "AnswerFinished",
+    "AnswerStarted",
+    "AnswerText",
+    "Appliance",
+    "DocumentEntry",
+    "DocumentSummary",
+    "IngestEstimate",
+    "IngestProgress",
+    "IngestReport",
+    "Source",
+]

@@ -1,0 +1,65 @@
+"""Settings: what can be chosen, its defaults, and where the appliance keeps things. Imports nothing heavy."""
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+EMBEDDED_MODEL = "smollm2-135m-instruct"
+EMBEDDED_EMBEDDING = "all-minilm-l6-v2"
+DEFAULT_COLLECTION = "default"
+DEFAULT_TOP_K = 4
+DEFAULT_MAX_NEW_TOKENS = 96
+LARGEST_TOP_K = 64
+KV_POLICIES = ("now", "idle", "off")
+
+
+def default_home() -> Path:
+    """`$APPLIANCE_HOME`, else the platform's data folder."""
+    named = os.environ.get("APPLIANCE_HOME")
+    if named:
+        return Path(named).expanduser()
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Application Support" / "appliance"
+    data = os.environ.get("XDG_DATA_HOME")
+    return (Path(data) if data else Path.home() / ".local" / "share") / "appliance"
+
+
+def models_folder() -> Path:
+    """`$APPLIANCE_MODELS`, else `share/appliance/models` inside the environment: set up once, apart from data."""
+    named = os.environ.get("APPLIANCE_MODELS")
+    return Path(named).expanduser() if named else Path(sys.prefix) / "share" / "appliance" / "models"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One process's choices. `model` and `embedding` are a folder, or a hub name the user asked for.
+
+    `pageable_bytes` None means a quarter of the memory that is free at start. `placer` and `direct_reads` force the
+    slow twins (`plain`, False). `context` and `codec` are those of new blocks.
+    """
+
+    home: Path
+    model: str
+    embedding: str
+    device: str = "auto"
+    weights: str = "bf16"
+    placer: str = "auto"
+    direct_reads: bool = True
+    pageable_bytes: int | None = None
+    context: str = "head"
+    codec: str = "int8"
+    chunk_tokens: int = 256
+
+    def __post_init__(self) -> None:
+        if not 32 <= self.chunk_tokens <= 512:
+            raise ValueError(f"chunk_tokens is {self.chunk_tokens}: choose 32 to 512")
+
+
+def settings_from(home: Path | None = None, model: str | None = None, embedding: str | None = None) -> Settings:
+    """Settings with every default filled in; pass what the user chose through `dataclasses.replace`."""
+    return Settings(
+        home=(home or default_home()).expanduser().absolute(),
+        model=model or str(models_folder() / EMBEDDED_MODEL),
+        embedding=embedding or str(models_folder() / EMBEDDED_EMBEDDING),
+    )

@@ -1,0 +1,61 @@
+"""`appliance verify`: read everything that is stored and compare it with what the catalog says."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from storage.catalog import Catalog
+from storage.document_files import DocumentFileDamaged, read_document_file
+from storage.errors import BlockDamaged
+from storage.home import Home
+from storage.lock import HomeLock
+from storage.store import BlockStore, StoreSettings
+
+
+@dataclass(frozen=True)
+class VerifyReport:
+    """`problems`: one line each. Damaged blocks are out of use when the report comes, and computed again on demand."""
+
+    blocks: int
+    blocks_damaged: int
+    documents: int
+    problems: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        return {**self.__dict__, "problems": list(self.problems)}
+
+
+def open_and_verify(root: Path) -> VerifyReport:
+    """Check a data folder without loading a model. Raises CatalogDamaged, HomeBusy."""
+    home = Home(root)
+    with HomeLock(home), Catalog.open(home) as catalog:
+        return verify(home, catalog, BlockStore(home, catalog, StoreSettings()))
+
+
+def verify(
+    home: Home, catalog: Catalog, store: BlockStore, progress: Callable[[int, int], None] = lambda _done, _total: None
+) -> VerifyReport:
+    """Check the catalog, every document file and every block's checksums. Damaged blocks go to quarantine."""
+    problems = [f"catalog: {fault}" for fault in catalog.faults()]
+    documents = catalog.documents()
+    for document in documents:
+        try:
+            stored = read_document_file(home, document.id)
+        except DocumentFileDamaged as error:
+            problems.append(str(error))
+            continue
+        if len(stored.chunks) != document.chunks or stored.digest != document.digest:
+            problems.append(f"{document.title}: its document file is not the catalog's: ingest it again")
+    rows = [row for row in catalog.all_blocks() if row.state == "ready"]
+    damaged = 0
+    for done, row in enumerate(rows):
+        progress(done, len(rows))
+        try:
+            store.check(row)
+        except BlockDamaged as error:
+            store.quarantine(row)
+            damaged += 1
+            problems.append(str(error))
+    progress(len(rows), len(rows))
+    return VerifyReport(len(rows), damaged, len(documents), tuple(problems))

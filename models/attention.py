@@ -1,0 +1,90 @@
+"""Attention over the arena, registered with transformers under the name `arena`.
+
+Three paths, chosen by shape: a whole prompt from position 0 (SDPA, causal), a few queries at the end of a long past
+(grouped matmul, which on a CPU is several times faster than SDPA there: docs/benchmarks.md), and queries at given
+positions (SDPA with a mask by true position). Rows are masked by where tokens stand, never by their order.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import AttentionInterface
+
+ARENA_ATTENTION = "arena"
+# Above this many query rows SDPA's blocked kernel wins over one big matmul on the CPU.
+GROUPED_QUERY_LIMIT = 320
+
+
+@dataclass(frozen=True)
+class QueryRows:
+    """Where the queries of one forward pass stand: `positions` int64 `[queries]`, ascending.
+
+    `first` is the first position when they are contiguous, else None.
+    """
+
+    positions: torch.Tensor
+    first: int | None
+
+
+def arena_attention(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    **options: object,
+) -> tuple[torch.Tensor, None]:
+    """Query `[1, heads, queries, head_dim]` over key and value `[1, kv_heads, slots, head_dim]`.
+
+    Slot index is position. Returns `[1, queries, heads, head_dim]`. The positions come as `arena_rows` in the
+    forward's keyword arguments; `attention_mask` is not used, a mask by position takes its place.
+    """
+    rows = options["arena_rows"]
+    if not isinstance(rows, QueryRows):
+        raise TypeError("arena attention needs arena_rows: run the model through models.forward")
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    queries, slots = query.shape[2], key.shape[2]
+    if rows.first == 0 and queries == slots:
+        out = scaled_dot_product_attention(query, key, value, is_causal=queries > 1, scale=scale, enable_gqa=True)
+    elif query.device.type == "cpu" and queries <= GROUPED_QUERY_LIMIT:
+        out = grouped_attention(query, key, value, rows, scale)
+    else:
+        out = masked_attention(query, key, value, rows, scale)
+    return out.transpose(1, 2), None
+
+
+def masked_attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, rows: QueryRows, scale: float
+) -> torch.Tensor:
+    """SDPA with a boolean mask by true position; the slow twin of `grouped_attention`. Same shapes as there."""
+    slots = torch.arange(key.shape[2], device=key.device)
+    mask = slots[None, :] <= rows.positions[:, None]
+    return scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale, enable_gqa=True)
+
+
+def grouped_attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, rows: QueryRows, scale: float
+) -> torch.Tensor:
+    """`[1, heads, queries, head_dim]` by two batched matmuls over the KV heads, softmax in float32.
+
+    The heads that share a KV head are folded into the query axis, so keys and values are read once and never
+    repeated. Only the slots after the first query need a mask.
+    """
+    _, heads, queries, head_dim = query.shape
+    kv_heads, slots = key.shape[1], key.shape[2]
+    group = heads // kv_heads
+    folded = query[0].reshape(kv_heads, group * queries, head_dim)
+    scores = torch.matmul(folded, key[0].transpose(1, 2)).to(torch.float32).mul_(scale)
+    first = int(rows.positions[0]) if rows.first is None else rows.first
+    if first + 1 < slots:
+        tail = torch.arange(first + 1, slots, device=key.device)
+        hidden = tail[None, :] > rows.positions[:, None]
+        scores.view(kv_heads, group, queries, slots)[..., first + 1 :].masked_fill_(hidden, float("-inf"))
+    weights = torch.softmax(scores, dim=-1).to(value.dtype)
+    return torch.matmul(weights, value[0]).view(1, heads, queries, head_dim)
+
+
+AttentionInterface.register(ARENA_ATTENTION, arena_attention)

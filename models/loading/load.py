@@ -1,0 +1,120 @@
+"""Loading a language model from a folder: safetensors only, no remote code, nothing looked up."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
+
+from transformers.utils import logging as transformers_logging
+
+from models.attention import ARENA_ATTENTION
+from models.errors import DeviceUnavailable, ModelMissing, ModelRefused
+from models.loading.base import LanguageModel
+from models.loading.families import check_family, window_tokens
+from models.loading.fingerprint import model_identity, weights_digest
+from models.rotary import RotaryTables
+from storage.geometry import Geometry
+
+WEIGHTS = ("bf16", "int8", "int4")
+
+
+def choose_device(asked: str) -> tuple[torch.device, str]:
+    """The device and the reason for it, from `auto`, `cpu` or `cuda`. Raises DeviceUnavailable."""
+    if asked == "cpu":
+        return torch.device("cpu"), "asked for"
+    if torch.cuda.is_available():
+        return torch.device("cuda"), f"{torch.cuda.get_device_name()} found"
+    if asked == "cuda":
+        raise DeviceUnavailable(
+            "no CUDA device can be used: install a CUDA build of torch and a driver, or --device cpu"
+        )
+    return torch.device("cpu"), "no CUDA device found"
+
+
+def load_language_model(
+    folder: Path, device: torch.device, weights: str = "bf16", digest_cache: Path | None = None
+) -> LanguageModel:
+    """Load and check a model. Raises ModelMissing, ModelRefused or DeviceUnavailable with one line each."""
+    name = folder.name
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    config = _read_config(folder)
+    check_family(config, name)
+    dtype = torch.float32 if config.dtype == torch.float32 else torch.bfloat16
+    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    if not isinstance(tokenizer, PreTrainedTokenizerFast):
+        raise ModelRefused(f"{name}: no tokenizer.json in the folder: save the model with its fast tokenizer")
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    try:
+        geometry = Geometry(config.num_hidden_layers, config.num_key_value_heads, head_dim)
+    except ValueError as error:
+        raise ModelRefused(f"{name}: {error}") from error
+    model = _load_weights(folder, dtype, device, weights)
+    identity = model_identity(
+        config.to_dict(),
+        weights_digest(folder, digest_cache),
+        tokenizer.backend_tokenizer.to_str(),
+        (str(dtype), weights),
+    )
+    return LanguageModel(
+        name=name,
+        backbone=model.model,
+        lm_head=model.lm_head,
+        tokenizer=tokenizer,
+        geometry=geometry,
+        rotary=RotaryTables(model.model.rotary_emb, device),
+        window=window_tokens(config),
+        dtype=dtype,
+        device=device,
+        weights=weights,
+        stop_ids=_stop_ids(model, tokenizer),
+        identity=identity,
+        weights_bytes=sum(tensor.numel() * tensor.element_size() for tensor in model.parameters()),
+    )
+
+
+def _read_config(folder: Path) -> Any:
+    """The configuration. transformers itself refuses unknown model types; its text is cut to one line."""
+    try:
+        return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except (ValueError, KeyError, OSError, json.JSONDecodeError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ModelRefused(f"{folder.name}: its config.json cannot be read ({reason})") from error
+
+
+def _load_weights(folder: Path, dtype: torch.dtype, device: torch.device, weights: str) -> Any:
+    options: dict[str, Any] = {"dtype": dtype}
+    if weights not in WEIGHTS:
+        raise ModelRefused(f"weights {weights!r} are unknown: choose one of {', '.join(WEIGHTS)}")
+    if weights != "bf16":
+        if device.type != "cuda":
+            raise DeviceUnavailable(f"{weights} weights need a CUDA device: use --weights bf16")
+        from transformers import BitsAndBytesConfig
+
+        quantised: Any = BitsAndBytesConfig
+        four_bit = quantised(
+            load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype, bnb_4bit_use_double_quant=True
+        )
+        options["quantization_config"] = four_bit if weights == "int4" else quantised(load_in_8bit=True)
+        options["device_map"] = {"": device}
+    try:
+        model: Any = AutoModelForCausalLM.from_pretrained(
+            folder,
+            attn_implementation=ARENA_ATTENTION,
+            local_files_only=True,
+            trust_remote_code=False,
+            use_safetensors=True,
+            **options,
+        )
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ModelMissing(f"{folder.name}: its weights cannot be loaded ({reason})") from error
+    return (model if weights != "bf16" else model.to(device)).eval().requires_grad_(False)
+
+
+def _stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:
+    """Tokens that end an answer: those of the generation settings and the tokenizer's own."""
+    named = model.generation_config.eos_token_id
+    found = set(named if isinstance(named, list) else [named]) | {tokenizer.eos_token_id}
+    return frozenset(int(token) for token in found if token is not None)

@@ -1,0 +1,22 @@
+"""Placing in plain torch: serves every codec, dtype and device; the twin every fast path is measured against."""
+
+import torch
+
+from models.arena import Arena
+from models.placing.base import Placer
+from models.rotary import rotate
+from storage.blocks import EncodedBlock
+
+
+class PlainPlacer(Placer):
+    name = "plain"
+
+    def serves(self, block: EncodedBlock, arena: Arena) -> bool:
+        return True
+
+    def place(self, block: EncodedBlock, arena: Arena, start: int, cos: torch.Tensor, sin: torch.Tensor) -> None:
+        end = start + block.header.tokens
+        keys, values = block.decode()
+        keys, values = keys.to(arena.device), values.to(arena.device)
+        arena.keys[:, :, start:end] = rotate(keys, cos[start:end], sin[start:end]).to(arena.dtype)
+        arena.values[:, :, start:end] = values.to(arena.dtype)

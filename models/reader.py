@@ -1,0 +1,68 @@
+"""Reading a chunk once: from token ids to an encoded block (ingest, and questions that come before it)."""
+
+import numpy as np
+import torch
+
+from models.arena import Arena
+from models.capture import capture_kv
+from models.forward import contiguous_rows, run_rows
+from models.loading import LanguageModel
+from storage.blocks import BlockHeader, EncodedBlock, encode_block
+from storage.codecs import find_codec
+
+CONTEXTS = ("head", "alone")
+
+
+class ChunkReader:
+    """Computes blocks of one model. `context` says what a chunk attends to besides itself.
+
+    `alone`: nothing (TurboRAG). `head`: the prompt's head (FusionRAG's full reuse). One chunk a pass, never padded
+    into a batch: on a CPU the same ids then give the same bytes again, which is what a repair needs.
+    """
+
+    def __init__(self, model: LanguageModel, head_ids: np.ndarray, context: str, codec: str) -> None:
+        if context not in CONTEXTS:
+            raise ValueError(f"context {context!r} is not one of {CONTEXTS}")
+        find_codec(codec)
+        self.model = model
+        self.context = context
+        self.codec = codec
+        self._scratch = Arena(model.geometry, model.dtype, model.device, model.window)
+        self.head_tokens = len(head_ids)
+        self._scratch.reserve(self.head_tokens)
+        run_rows(model, self._scratch, head_ids, contiguous_rows(0, self.head_tokens, model.device), self.head_tokens)
+        self.head_keys = self._scratch.keys[:, :, : self.head_tokens].clone()
+        self.head_values = self._scratch.values[:, :, : self.head_tokens].clone()
+
+    def read(self, token_ids: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys before rotary and values of a chunk, `[layers, kv_heads, tokens, head_dim]` in the model's dtype.
+
+        Raises PromptTooLong if head and chunk exceed the window.
+        """
+        first = self.head_tokens if self.context == "head" else 0
+        end = first + len(token_ids)
+        self._scratch.reserve(end)
+        if first:
+            self._scratch.keys[:, :, :first] = self.head_keys
+            self._scratch.values[:, :, :first] = self.head_values
+        with capture_kv(self.model.layers) as captured:
+            rows = contiguous_rows(first, len(token_ids), self.model.device)
+            run_rows(self.model, self._scratch, token_ids, rows, end)
+        return captured.stacked(self.model.geometry)
+
+    def block(self, token_ids: np.ndarray, key: str, fingerprint: str, collection: str) -> EncodedBlock:
+        """The chunk's block, encoded with this reader's codec. Raises PromptTooLong or BlockRefused."""
+        keys, values = self.read(token_ids)
+        header = BlockHeader(
+            key=key,
+            fingerprint=fingerprint,
+            collection=collection,
+            kind="self",
+            context=self.context,
+            key_codec=self.codec,
+            value_codec=self.codec,
+            generation=0,
+            tokens=len(token_ids),
+            geometry=self.model.geometry,
+        )
+        return encode_block(header, keys, values)

@@ -1,0 +1,77 @@
+"""What a KV block is in memory."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from storage.blocks.layout import BlockLayout, block_layout
+from storage.codecs import find_codec
+from storage.codecs.base import TORCH_DTYPES
+from storage.geometry import Geometry
+
+FORMAT_VERSION = "1"
+
+
+@dataclass(frozen=True)
+class BlockHeader:
+    """What a block file says of itself. `layer_checksums` are XXH3-128 of each layer's bytes, in hexadecimal."""
+
+    key: str
+    fingerprint: str
+    collection: str
+    kind: str
+    context: str
+    key_codec: str
+    value_codec: str
+    generation: int
+    tokens: int
+    geometry: Geometry
+    layer_checksums: tuple[str, ...] = ()
+
+    @property
+    def codec(self) -> str:
+        """`int8`, or `int4+int8` where keys and values differ: the name in file names and catalog rows."""
+        return self.key_codec if self.key_codec == self.value_codec else f"{self.key_codec}+{self.value_codec}"
+
+    @property
+    def file_name(self) -> str:
+        """The same block encoded again gets the same name; another codec or generation another one."""
+        return f"{self.key}.{self.codec}.{self.generation}.safetensors"
+
+    @property
+    def layout(self) -> BlockLayout:
+        return block_layout(self.geometry, self.tokens, self.key_codec, self.value_codec)
+
+
+@dataclass(frozen=True)
+class EncodedBlock:
+    """A block as it lies in its file: `data` is uint8 `[layout.data_bytes]`, layers first, then padding."""
+
+    header: BlockHeader
+    data: np.ndarray
+    buffer: np.ndarray | None = None
+    """The whole reusable buffer that `data` lies in, where there is one (see AlignedBuffers)."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory held by the block."""
+        return int(self.data.nbytes if self.buffer is None else self.buffer.nbytes)
+
+    def parts(self, side: str) -> dict[str, torch.Tensor]:
+        """The parts of the keys (`k`) or values (`v`), each `[layers, …]`, as views of `data` where possible."""
+        layout = self.header.layout
+        layers = layout.geometry.layers
+        body = torch.from_numpy(self.data[: layout.body_bytes]).view(layers, layout.layer_bytes)
+        found = {}
+        for place in layout.places:
+            if place.side == side:
+                slab = body[:, place.offset_bytes : place.offset_bytes + place.spec.size_bytes].contiguous()
+                found[place.spec.name] = slab.view(TORCH_DTYPES[place.spec.dtype]).view(layers, *place.spec.shape)
+        return found
+
+    def decode(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys before rotary and values, float32 `[layers, kv_heads, tokens, head_dim]`; the plain, slow way."""
+        keys = find_codec(self.header.key_codec).decode_keys(self.parts("k"))
+        values = find_codec(self.header.value_codec).decode_values(self.parts("v"))
+        return keys, values

@@ -1,0 +1,27 @@
+"""The catalog: what the appliance knows about its documents and their KV, in one SQLite file (see `base`)."""
+
+from storage.catalog.base import (
+    BlockRow,
+    BlockTotals,
+    ChunkRow,
+    CollectionRow,
+    DocumentRow,
+    NewChunk,
+    NewDocument,
+    SourceRow,
+)
+from storage.catalog.catalog import Catalog, CatalogMissing, set_catalog_aside
+
+__all__ = [
+    "BlockRow",
+    "BlockTotals",
+    "Catalog",
+    "CatalogMissing",
+    "ChunkRow",
+    "CollectionRow",
+    "DocumentRow",
+    "NewChunk",
+    "NewDocument",
+    "SourceRow",
+    "set_catalog_aside",
+]

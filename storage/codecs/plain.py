@@ -1,0 +1,30 @@
+"""Codecs that keep the numbers as they are: `f32` (tests) and `bf16` (what the model itself computes in)."""
+
+import torch
+
+from storage.codecs.base import TORCH_DTYPES, Codec, Parts, PartSpec, check_tensor
+from storage.geometry import Geometry
+
+
+class PlainCodec(Codec):
+    """One part, `codes`: the tensor itself in the codec's dtype."""
+
+    def __init__(self, name: str, dtype: str) -> None:
+        self.name = name
+        self._dtype = dtype
+
+    def key_parts(self, geometry: Geometry, tokens: int) -> tuple[PartSpec, ...]:
+        return (PartSpec("codes", self._dtype, (geometry.kv_heads, tokens, geometry.head_dim)),)
+
+    value_parts = key_parts
+
+    def encode_keys(self, keys: torch.Tensor) -> Parts:
+        return {"codes": check_tensor(keys, "keys").to(TORCH_DTYPES[self._dtype]).contiguous()}
+
+    def encode_values(self, values: torch.Tensor) -> Parts:
+        return {"codes": check_tensor(values, "values").to(TORCH_DTYPES[self._dtype]).contiguous()}
+
+    def decode_keys(self, parts: Parts) -> torch.Tensor:
+        return parts["codes"].to(torch.float32)
+
+    decode_values = decode_keys
