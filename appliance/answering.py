@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from appliance.answers import Answer, AnswerEvent, AnswerFinished, AnswerStarted, AnswerText, Source
@@ -16,6 +16,8 @@ from models.prompt import Prompt
 from models.strategies import find_strategy
 from storage.catalog import Catalog, CollectionRow
 from storage.store import BlockStore
+
+Observer = Callable[[Prompt, Execution], None]
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,16 @@ class Question:
 class Answerer:
     """Answers questions over one catalog with one engine. One question at a time; the caller sees to that."""
 
-    def __init__(self, engine: Engine, catalog: Catalog, store: BlockStore, retriever: Retriever) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        catalog: Catalog,
+        store: BlockStore,
+        retriever: Retriever,
+        observe: Observer | None = None,
+    ) -> None:
+        """`observe` is told of every prompt and what carrying it out gave (benches)."""
+        self._observe = observe
         self._engine = engine
         self._catalog = catalog
         self._store = store
@@ -57,6 +68,8 @@ class Answerer:
         try:
             plan = strategy.plan(prompt)
             execution = self._engine.executor.execute(prompt, plan, source, question.max_new_tokens)
+            if self._observe is not None:
+                self._observe(prompt, execution)
             stream = TextStream(self._engine.model.tokenizer)
             ids: list[int] = []
             first_token_s = 0.0

@@ -1,6 +1,7 @@
 """The loaded models of one process: language model, prompt template, reader, executor, embedding model."""
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,11 +9,12 @@ import numpy as np
 
 from appliance.settings import Settings
 from models.embedding import EmbeddingModel
-from models.executor import Executor
+from models.executor import ComputedSource, Executor
 from models.loading import LanguageModel, choose_device, digest_fields, load_language_model, resolve_model
 from models.placing import choose_placers
 from models.prompt import CHUNK_TEMPLATE, PromptTemplate
 from models.reader import ChunkReader
+from models.strategies import find_strategy
 from storage.blocks import block_key
 from storage.home import Home
 
@@ -40,6 +42,16 @@ class Engine:
         sample = 256
         keys_and_values = _encoded_bytes(self, sample)
         return -(-keys_and_values // sample)
+
+    def warm(self) -> None:
+        """Compile the placing loops and touch every path once, on a few tokens; the first question need not."""
+        if self.executor.arena.capacity:
+            return
+        ids = self.template.chunk("warm", "up")
+        prompt = self.template.prompt([ids], "Ready?")
+        for name in ("full", "reuse"):
+            source = ComputedSource(self.reader, prompt.chunks)
+            self.executor.execute(prompt, find_strategy(name).plan(prompt), source)
 
     def close(self) -> None:
         """Stop the loader's threads."""
@@ -80,6 +92,15 @@ def open_engine(settings: Settings) -> Engine:
         tokenizer=digest_fields([model.tokenizer.backend_tokenizer.to_str(), CHUNK_TEMPLATE]),
         choices=choices,
     )
+
+
+def text_cutter(settings: Settings) -> Callable[[str], list[int]]:
+    """Where the tokens of a text begin, by the language model's tokenizer alone; cuts documents into chunks."""
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(resolve_model(settings.model) / "tokenizer.json"))
+    tokenizer.encode_special_tokens = True
+    return lambda text: [start for start, _ in tokenizer.encode(text, add_special_tokens=False).offsets]
 
 
 def _encoded_bytes(engine: Engine, tokens: int) -> int:

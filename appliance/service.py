@@ -126,6 +126,7 @@ class Appliance:
     def prepare(self, collection: str | None = None) -> None:
         """Load the models, and a collection's vectors, now, so that the first question need not wait for them."""
         retriever = self.retriever
+        self.engine.warm()
         row = next((row for row in self.catalog.collections() if row.name == collection), None)
         if row is not None:
             with one_line_errors():
@@ -155,15 +156,15 @@ class Appliance:
         Bad files are entries of the report, the others go in. A full disk ends the run with its `error` set; what is
         durable stays. Raises ApplianceError where nothing can be done at all.
         """
-        began = time.perf_counter()
         tell = progress or (lambda _: None)
         with self._ingesting, one_line_errors():
             engine = self.engine
+            began = time.perf_counter()  # loading the models is no part of reading documents
             row = self._begin_collection(collection)
             work, error = KvWork(), None
             entries: list[DocumentEntry] = []
+            files = DocumentIngest(self.home, self.catalog, self.store, engine, self.turns)
             try:
-                files = DocumentIngest(self.home, self.catalog, self.store, engine, self.turns)
                 entries = files.run(paths, row, kv, tell)
                 blocks = KvIngest(self.catalog, self.store, engine, self.turns)
                 if kv == "now":
@@ -175,7 +176,8 @@ class Appliance:
                 self._idle.wake()
         chunks = sum(entry.chunks for entry in entries if entry.state == "ready")
         seconds = time.perf_counter() - began
-        return IngestReport(tuple(entries), chunks, work.bytes, seconds, work.tokens, work.model_seconds, error)
+        model_seconds = work.model_seconds + files.embedding_seconds
+        return IngestReport(tuple(entries), chunks, work.bytes, seconds, work.tokens, model_seconds, error)
 
     def estimate(self, paths: Sequence[Path], collection: str = DEFAULT_COLLECTION) -> IngestEstimate:
         """What ingesting would cost; stores nothing."""

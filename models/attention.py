@@ -42,7 +42,7 @@ def arena_attention(
     Slot index is position. Returns `[1, queries, heads, head_dim]`. The positions come as `arena_rows` in the
     forward's keyword arguments; `attention_mask` is not used, a mask by position takes its place.
     """
-    rows = options["arena_rows"]
+    rows = options.get("arena_rows")
     if not isinstance(rows, QueryRows):
         raise TypeError("arena attention needs arena_rows: run the model through models.forward")
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling

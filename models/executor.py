@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -90,13 +90,13 @@ class Executor:
         tiers: dict[str, int] = {}
         for tier in placed.tiers.values():
             tiers[tier or "computed"] = tiers.get(tier or "computed", 0) + 1
-        computed = len(positions) + sum(segment.tokens for segment in missing)
+        computed = _computed_tokens(positions, missing)
         both = placed.load_s + placed.place_s
         load_share = placed.load_s / both if both else 0.0
         wall_ms = (place_end - began) * 1e3 if blocks else 0.0
         return Execution(
             logits=logits,
-            tokens_reused=max(plan.tokens - computed, 0),
+            tokens_reused=plan.tokens - computed,
             tokens_computed=computed,
             load_ms=wall_ms * load_share,
             place_ms=wall_ms * (1 - load_share),
@@ -109,11 +109,22 @@ class Executor:
         self._pool.shutdown(wait=True)
 
     def _place_blocks(self, segments: list[Segment], source: BlockSource, tokens: int) -> "_Placed":
-        """Load and place on several threads; each block is placed by the thread that read it."""
+        """Load and place on several threads; each block is placed by the thread that read it.
+
+        Returns or raises only when no thread writes to the arena any more: the next question has the same slots.
+        """
         placed = _Placed()
         tables = self.model.rotary.upto(tokens)  # grown here, not by a thread
         del tables
-        for segment, tier, load_s, place_s in self._pool.map(lambda s: self._load_one(s, source, tokens), segments):
+        under_way = [self._pool.submit(self._load_one, segment, source, tokens) for segment in segments]
+        _, left = wait(under_way, return_when=FIRST_EXCEPTION)
+        for future in left:
+            future.cancel()
+        wait(under_way)
+        failed = next((future for future in under_way if not future.cancelled() and future.exception()), None)
+        if failed is not None:
+            failed.result()
+        for segment, tier, load_s, place_s in (future.result() for future in under_way):
             placed.tiers[segment] = tier
             placed.load_s += load_s
             placed.place_s += place_s
@@ -141,6 +152,12 @@ class _Placed:
     tiers: dict[Segment, str | None] = field(default_factory=dict)
     load_s: float = 0.0
     place_s: float = 0.0
+
+
+def _computed_tokens(positions: np.ndarray, missing: list[Segment]) -> int:
+    """Tokens that were computed for this prompt; a row of a missing block that is recomputed counts once."""
+    inside = [np.arange(segment.start, segment.start + segment.tokens) for segment in missing]
+    return len(np.unique(np.concatenate([positions, *inside])))
 
 
 def _chunk(segment: Segment) -> int:

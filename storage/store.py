@@ -11,7 +11,7 @@ from storage.catalog import BlockRow, Catalog
 from storage.durable import publish_bytes, retire_file, sync_folder
 from storage.errors import BlockDamaged, StorageError
 from storage.home import Home
-from storage.tiers import Lease, PageableTier
+from storage.tiers import Lease, PageableTier, once
 
 DAMAGED_COUNTER = "blocks_damaged"
 # Damaged files are kept for inspection, but not without end.
@@ -40,17 +40,21 @@ class BlockStore:
         """The block of a ready row, from memory or disk, checked. Raises BlockDamaged; then call `quarantine`."""
         lease = self.pageable.lease(row.key)
         if lease is not None:
-            return lease
+            if lease.block.header.file_name == row.file:
+                return lease
+            lease.release()  # another codec or generation of the same block, published before this row was
+            self.pageable.retire(row.key)
         block = read_block_file(self.path(row), _expectation(row), self._buffers, self._settings.direct)
         kept = self.pageable.offer(block)
         if kept is not None:
             return Lease(kept.block, "disk", kept.release)
-        return Lease(block, "disk", lambda: self._give_back(block))
+        return Lease(block, "disk", once(lambda: self._give_back(block)))
 
     def publish(self, block: EncodedBlock, collection_id: int, chunk_ids: Sequence[int]) -> BlockRow:
-        """Make a block durable, then say `ready`. Raises DiskFull, StorageError; nothing is served then.
+        """Make a block durable, then say `ready`; returns the row that is served. Raises DiskFull, StorageError.
 
-        Raises UnknownRow where its chunks were deleted meanwhile; the file is gone again.
+        Raises UnknownRow where its chunks were deleted meanwhile. After any error no new row is there, and the file is
+        gone again unless an older row of the same block names it.
         """
         header = block.header
         packed, checksum = pack_header(header)
@@ -68,22 +72,29 @@ class BlockStore:
             header_checksum=checksum,
             file=header.file_name,
         )
-        publish_bytes(self.path(row), [packed, block.data.data], self._home.temporary)
         try:
+            publish_bytes(self.path(row), [packed, block.data.data], self._home.temporary)
             unused = self._catalog.publish_block(row, chunk_ids)
         except StorageError:
-            retire_file(self.path(row))
+            with suppress(StorageError):  # the first error is the one to tell; `recover` drops what stays
+                self._drop_unless_named(row)
             raise
-        if unused is not None:
+        if unused is None:
+            return row
+        with suppress(StorageError):  # the row is ready: `recover` drops what stays
             retire_file(self._home.blocks / unused)
-        return row
+        return row if unused != row.file else self._catalog.block(row.key) or row
 
     def quarantine(self, row: BlockRow) -> None:
         """Take a damaged block out of use, keep its file for inspection, count it."""
         self._catalog.begin_block_delete([row.key])
         self.pageable.retire(row.key)
-        with suppress(FileNotFoundError):
+        try:
             self.path(row).rename(self._home.quarantine / row.file)
+        except FileNotFoundError:
+            pass
+        except OSError:  # it cannot be kept, then it goes
+            retire_file(self.path(row))
         sync_folder(self._home.blocks)
         self._catalog.finish_block_delete([row.key])
         self._catalog.count(DAMAGED_COUNTER)
@@ -117,8 +128,9 @@ class BlockStore:
         named = {row.file for row in self._catalog.all_blocks()}
         strays = [file for file in self._home.blocks.iterdir() if file.name not in named]
         for file in [*strays, *self._home.temporary.iterdir()]:
-            retire_file(file)
-            dropped += 1
+            if file.is_symlink() or not file.is_dir():  # a file system puts folders of its own at its root
+                retire_file(file)
+                dropped += 1
         return dropped
 
     def missing(self) -> list[BlockRow]:
@@ -128,6 +140,12 @@ class BlockStore:
     def path(self, row: BlockRow) -> Path:
         """Where a block's file lies."""
         return self._home.blocks / row.file
+
+    def _drop_unless_named(self, row: BlockRow) -> None:
+        """Remove a file that was to be published, unless a ready row of the same bytes names it already."""
+        named = self._catalog.block(row.key)
+        if named is None or named.file != row.file:
+            retire_file(self.path(row))
 
     def _has_size(self, row: BlockRow) -> bool:
         try:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from appliance.errors import ApplianceError
+from appliance.errors import ApplianceError, NoDocuments
 from appliance.service import (
     Answer,
     AnswerEvent,
@@ -108,6 +108,10 @@ def follow_answer(
             yield _turn(begun, progress, time.monotonic() - started_s, stopped=stop.is_set())
         if progress.answer is None:
             yield _turn(begun, replace(progress, waiting=""), 0.0, stopped=True)
+    except NoDocuments:
+        yield _turn(
+            begun, replace(progress, failure="There are no documents yet: add some under Documents."), 0.0, False
+        )
     except ApplianceError as error:
         yield _turn(begun, replace(progress, failure=str(error)), 0.0, stopped=False)
     finally:

@@ -65,7 +65,6 @@ def chat_page(appliance: Appliance, switches: StopSwitches) -> ChatPage:
                     ["default"],
                     value="default",
                     label="Collection",
-                    filterable=False,
                     allow_custom_value=True,  # an open page outlives the server that told it the choices
                     min_width=120,
                     elem_id="collection",

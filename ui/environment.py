@@ -32,9 +32,9 @@ class PageRefused(ApplianceError):
 def prepare_environment(cache: Path) -> None:
     """Switch Gradio's outbound features off and keep its temporary files in `cache` (inside the data folder).
 
-    Whatever a previous run left in `cache` is deleted: it is a second copy of someone's documents. Changes
-    `os.environ`. Raises `PageRefused` where a switch that would open the page is set, OSError where `cache` cannot be
-    made.
+    Whatever a previous run left in `cache` is deleted: it is a second copy of someone's documents. Empty folders stay
+    (one may be the working directory). Safe to repeat before the page is served. Changes `os.environ`.
+    Raises `PageRefused` where a switch that would open the page is set, OSError where `cache` cannot be made.
     """
     for name, effect in _REFUSED.items():
         if os.environ.get(name):
@@ -44,7 +44,15 @@ def prepare_environment(cache: Path) -> None:
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
     if cache.is_symlink():
         raise PageRefused(f"{cache} is a link: remove it, the page keeps its files inside the data folder")
-    shutil.rmtree(cache, ignore_errors=True)
     cache.mkdir(mode=0o700, parents=True, exist_ok=True)
     cache.chmod(0o700)
-    os.environ["GRADIO_TEMP_DIR"] = str(cache)
+    _empty(cache)
+    os.environ["GRADIO_TEMP_DIR"] = str(cache.absolute())
+
+
+def _empty(folder: Path) -> None:
+    for entry in folder.iterdir():
+        if entry.is_symlink() or not entry.is_dir():
+            entry.unlink()
+        elif any(entry.iterdir()):
+            shutil.rmtree(entry)

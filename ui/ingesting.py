@@ -55,7 +55,8 @@ def _ingest(
         yield f'<p class="failure">{plain(str(error))}</p>{entries_html(refused, names)}'
         return
     entries = [*(report.documents if report else ()), *refused]
-    yield _summary(report) + entries_html(entries, names)
+    ended = f'<p class="failure">{plain(report.error)}</p>' if report and report.error else ""
+    yield ended + _summary(report) + entries_html(entries, names)
 
 
 def _summary(report: IngestReport | None) -> str:

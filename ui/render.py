@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from appliance.service import Answer, DocumentEntry, DocumentSummary, IngestProgress, Source
 
 _SNIPPET_CHARACTERS = 220
+_OPEN_ENTRIES = 5  # more files than this without trouble are folded away
 _JOINER = "\u2060"  # word joiner: no width, no line break
 _ACTIVE = re.compile(r"<(?=[A-Za-z/!?])|!(?=\[)|\](?=[(\[:])|[`~](?=[`~]{2,}\s*mermaid)", re.IGNORECASE)
 
@@ -89,9 +90,11 @@ def _source_card(number: int, source: Source) -> str:
 
 
 def sources_line(sources: Sequence[Source]) -> str:
-    """`Sources: 1 handbook.pdf, page 3 · 2 …` as harmless Markdown, kept under its answer in the conversation."""
-    places = (f"{number} {place(source)}" for number, source in enumerate(sources, start=1))
-    return f"Sources: {' · '.join(escape_markdown(entry) for entry in places)}"
+    """`Sources: 1, 3 handbook.pdf, page 3 · 2 …` as harmless Markdown, kept under its answer in the conversation."""
+    numbers: dict[str, list[str]] = {}
+    for number, source in enumerate(sources, start=1):
+        numbers.setdefault(place(source), []).append(str(number))
+    return "Sources: " + " · ".join(f"{', '.join(held)} {escape_markdown(name)}" for name, held in numbers.items())
 
 
 def escape_markdown(text: str) -> str:
@@ -175,12 +178,19 @@ def progress_html(progress: IngestProgress) -> str:
 
 
 def entries_html(entries: Sequence[DocumentEntry], names: Mapping[str, str]) -> str:
-    """What became of each file; `names` gives the name to show for a path (uploads lie under a random folder)."""
-    lines = []
-    for entry in entries:
-        name = names.get(entry.path, entry.path.rsplit("/", 1)[-1])
-        state = "failed" if entry.error else "done"
-        told = entry.error or (f"{entry.state}, {count(entry.chunks, 'chunk')}" if entry.chunks else entry.state)
-        told = told.removeprefix(name)
-        lines.append(f'<li class="{state}"><b>{plain(name)}</b> {plain(told)}</li>')
-    return f'<ul class="entries">{"".join(lines)}</ul>' if lines else ""
+    """What became of each file, failures first; `names` gives the name to show for a path (uploads lie apart)."""
+    failed = [_entry_line(entry, names) for entry in entries if entry.error]
+    done = [_entry_line(entry, names) for entry in entries if not entry.error]
+    shown = "".join(failed)
+    if len(done) <= _OPEN_ENTRIES:
+        return f'<ul class="entries">{shown}{"".join(done)}</ul>' if failed or done else ""
+    told = f"{count(len(done), 'file')} without trouble"
+    rest = f'<details class="entries"><summary>{told}</summary><ul class="entries">{"".join(done)}</ul></details>'
+    return (f'<ul class="entries">{shown}</ul>' if failed else "") + rest
+
+
+def _entry_line(entry: DocumentEntry, names: Mapping[str, str]) -> str:
+    name = names.get(entry.path, entry.path.rsplit("/", 1)[-1])
+    told = entry.error or (f"{entry.state}, {count(entry.chunks, 'chunk')}" if entry.chunks else entry.state)
+    state = "failed" if entry.error else "done"
+    return f'<li class="{state}"><b>{plain(name)}</b> {plain(told.removeprefix(name))}</li>'

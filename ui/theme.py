@@ -178,13 +178,15 @@ STYLE = (
 .progress .fill { height: 100%; background: var(--primary-500); border-radius: 99px; transition: width .25s ease; }
 .progress p { font-size: 12.5px; color: var(--neutral-500); margin: 0; }
 .entries { list-style: none !important; padding: 0 !important; margin: 4px 0 !important; font-size: 13.5px; }
+.entries summary { cursor: pointer; color: var(--primary-700); }
+.dark .entries summary { color: var(--primary-300); }
 .entries li { padding: 3px 0; margin: 0 !important; }
 .entries li::before { content: "\\2713"; color: var(--primary-600); margin-right: 8px; }
 .entries li.failed::before { content: "\\2715"; color: #b5483a; }
 
 @media (min-width: 900px) {
   #sources { max-height: calc(100dvh - 268px); overflow-y: auto; }
-  #evidence:has(.facts) #sources { max-height: calc(100dvh - 388px); }
+  #evidence:has(.facts) #sources { max-height: calc(100dvh - 412px); }
 }
 @media (max-width: 640px) {
   .gradio-container { padding: 0 10px 10px !important; }

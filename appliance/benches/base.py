@@ -1,6 +1,7 @@
 """What all benches share: the machine's facts, statistics, tables, dumps, progress."""
 
 import json
+import math
 import os
 import platform
 import statistics
@@ -64,7 +65,7 @@ def percentile(values: Sequence[float], percent: float) -> float:
     if not values:
         return 0.0
     ordered = sorted(values)
-    return ordered[max(0, -(-int(len(ordered) * percent) // 100) - 1)]
+    return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
 
 
 def format_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -85,7 +86,7 @@ def dump_json(folder: Path, name: str, content: object) -> Path:
     target = folder / f"{name}.json"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        target.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        target.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
         raise BenchRefused(f"{target} cannot be written ({error.strerror}): name another folder for --dump") from error
     return target

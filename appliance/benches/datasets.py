@@ -57,6 +57,8 @@ class _Collector:
     def document(self, title: object, text: object) -> int:
         if not isinstance(title, str) or not isinstance(text, str):
             raise _Wrong("a document whose title or text is not a string")
+        # JSON can carry half a character (a lone surrogate), which no file or database takes.
+        title, text = (part.encode("utf-8", "replace").decode("utf-8") for part in (title, text))
         return self.documents.setdefault(BenchDocument(title, text), len(self.documents))
 
     def question(self, text: object, answers: object, gold: Iterable[int], context: Iterable[int]) -> None:
@@ -101,7 +103,7 @@ def _read_file(path: Path, text: str, collector: _Collector) -> None:
             raise _Wrong("something else")
         else:
             _read_plain(path.stem, text, collector)
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise _Wrong(f"an entry that is not complete ({type(error).__name__}: {error})") from error
 
 
@@ -111,10 +113,10 @@ def _parse(text: str) -> Any:
         return None
     try:
         content = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         try:
             return [json.loads(line) for line in text.splitlines() if line.strip()]
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
     return [content] if isinstance(content, dict) and "data" not in content else content
 

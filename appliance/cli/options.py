@@ -68,7 +68,7 @@ def _keep(context: click.Context, parameter: click.Parameter, value: object) -> 
 
 def _go_offline(settings: Settings) -> None:
     """The libraries read these at import. Only a hub name the user typed opens the way to the hub."""
-    from models.loading.resolve import looks_like_hub_name
+    from models.resolve import looks_like_hub_name
 
     asked = looks_like_hub_name(settings.model) or looks_like_hub_name(settings.embedding)
     os.environ["HF_HUB_OFFLINE"] = "0" if asked else "1"

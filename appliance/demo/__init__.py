@@ -1,8 +1,14 @@
-"""The demo: a folder of sample documents of an invented company, Brightwater Instruments."""
+"""The demo: a folder of sample documents of an invented company, Brightwater Instruments, and five questions."""
 
-from pathlib import Path
+from appliance.demo.questions import DEMO_QUESTIONS, DemoQuestion, sample_folder
+from appliance.demo.show import DEMO_COLLECTION, DemoAnswer, DemoReport, run_demo
 
-
-def sample_folder() -> Path:
-    """Return the folder with the sample documents."""
-    return Path(__file__).parent / "sample"
+__all__ = [
+    "DEMO_COLLECTION",
+    "DEMO_QUESTIONS",
+    "DemoAnswer",
+    "DemoQuestion",
+    "DemoReport",
+    "run_demo",
+    "sample_folder",
+]

@@ -36,7 +36,8 @@ class DocumentEntry:
 
 @dataclass(frozen=True)
 class IngestReport:
-    """`chunks` and `kv_bytes` are what this run added; `kv_tokens` and `model_seconds` say what the model did."""
+    """`chunks` and `kv_bytes` are what this run added; `kv_tokens` is what the
+    language model read; `model_seconds` is the time in both models."""
 
     documents: tuple[DocumentEntry, ...]
     chunks: int

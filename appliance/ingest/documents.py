@@ -1,5 +1,6 @@
 """The first half of ingesting: files become documents that can be searched (DESIGN.md §4)."""
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -27,6 +28,7 @@ class DocumentIngest:
         self._engine = engine
         self._turns = turns
         self._limits = ParserLimits()
+        self.embedding_seconds = 0.0
 
     def run(
         self, paths: Sequence[Path], collection: CollectionRow, kv: str, progress: ProgressListener
@@ -63,7 +65,9 @@ class DocumentIngest:
             return self._unchanged(path, same)
         parsed, spans = parse_and_chunk(path, parser, self._engine, collection.chunk_tokens)
         with self._turns.background():
+            began = time.perf_counter()
             document = new_document(path, stamp, digest, collection, kv, parsed, spans, self._engine)
+            self.embedding_seconds += time.perf_counter() - began
         publish_document_file(self._home, stored_document(document, collection.name, parsed))
         replaced = self._catalog.publish_document(document)
         finish_removals(self._home, self._catalog, self._store, replaced)

@@ -7,6 +7,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoModel, AutoTokenizer
 from transformers.utils import logging as transformers_logging
@@ -31,9 +32,9 @@ class EmbeddingModel:
         self._pooling = folder.pooling
         self._tokenizer = _plain(tokenizer)
         probe = self._tokenizer.encode("a", add_special_tokens=True)
-        body = probe.special_tokens_mask.index(0)
-        self._before: list[int] = probe.ids[:body]
-        self._after: list[int] = probe.ids[body + 1 :]
+        ids, text = list(probe.ids), [place for place, special in enumerate(probe.special_tokens_mask) if not special]
+        self._before: list[int] = ids[: text[0]]
+        self._after: list[int] = ids[text[-1] + 1 :]
         self._limit_pieces = min(settings.window_pieces, folder.limit_pieces) - len(self._before) - len(self._after)
         self._overlap_pieces = min(settings.overlap_pieces, self._limit_pieces // 4)
         self._batch_pieces = settings.batch_pieces
@@ -53,12 +54,21 @@ class EmbeddingModel:
         local = {"local_files_only": True, "trust_remote_code": False}
         try:
             tokenizer = AutoTokenizer.from_pretrained(folder, **local)
-            model = AutoModel.from_pretrained(
-                folder, dtype=torch.float32, attn_implementation="sdpa", use_safetensors=True, **local
+            model, report = AutoModel.from_pretrained(
+                folder,
+                dtype=torch.float32,
+                attn_implementation="sdpa",
+                use_safetensors=True,
+                output_loading_info=True,
+                **local,
             )
-        except (OSError, ValueError, RuntimeError, KeyError) as error:
+        except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise ModelRefused(f"{folder} cannot be loaded ({reason}): name a complete embedding model") from error
+        # transformers would fill a missing tensor with random numbers; only the pooler is never used here.
+        missing = sorted(name for name in report["missing_keys"] if not name.startswith("pooler."))
+        if missing:
+            raise ModelRefused(f"{folder} lacks {len(missing)} weights ({missing[0]}, ...): download the model again")
         backend = getattr(tokenizer, "backend_tokenizer", None)
         if backend is None:
             raise ModelRefused(f"{folder} has no fast tokenizer: add its tokenizer.json")

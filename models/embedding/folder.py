@@ -33,6 +33,7 @@ def read_encoder_folder(folder: Path) -> EncoderFolder:
         raise ModelMissing(f"no embedding model in {folder}: run installer/run.sh, or name its folder with --embedding")
     if not any(folder.glob("*.safetensors")):
         raise ModelMissing(f"{folder} holds no *.safetensors weights: name the folder of a complete embedding model")
+    _optional(folder / "tokenizer.json")  # its own reader raises nothing that could be told from a fault of ours
     config = _read_object(folder / "config.json")
     kind = str(config.get("model_type"))
     if kind not in ENCODER_KINDS:

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
-
 from transformers.utils import logging as transformers_logging
 
 from models.attention import ARENA_ATTENTION

@@ -15,9 +15,14 @@ class CompiledPlacer(Placer):
     name = "compiled"
 
     def serves(self, block: EncodedBlock, arena: Arena) -> bool:
-        return arena.device.type == "cpu" and arena.dtype in _UNSIGNED and block.header.codec == "int8"
+        header = block.header
+        alike = header.codec == "int8" and header.geometry == arena.geometry
+        return alike and arena.device.type == "cpu" and arena.dtype in _UNSIGNED
 
     def place(self, block: EncodedBlock, arena: Arena, start: int, cos: torch.Tensor, sin: torch.Tensor) -> None:
+        end = start + block.header.tokens
+        if not 0 <= start < end <= min(arena.capacity, len(cos), len(sin)):  # the loops check no bounds
+            raise ValueError(f"slots {start} to {end} are not in an arena of {arena.capacity} slots")
         layout = block.header.layout
         codes = block.data.view(np.int8)
         scales = block.data.view(np.float32)

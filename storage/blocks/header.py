@@ -57,8 +57,11 @@ def parse_header(raw: bytes, name: str) -> tuple[BlockHeader, str]:
         metadata = table.pop("__metadata__")
         header = _header_of(metadata)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise BlockDamaged(f"{name}: header field {error} is not valid; the block is computed again") from error
-    if table != header.layout.tensor_table():
+        reason = str(error)[:80]
+        raise BlockDamaged(f"{name}: header field {reason} is not valid; the block is computed again") from error
+    # Counted first: a header that claims many layers must not make a table many times its own size.
+    layout = header.layout
+    if len(table) != header.geometry.layers * len(layout.places) + 1 or table != layout.tensor_table():
         raise BlockDamaged(f"{name}: header offsets do not match its geometry; the block is computed again")
     return header, checksum
 

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from storage.errors import BlockDamaged
 
 # Errors that say "this file system has no O_DIRECT", not "this file is bad".
 _REFUSES_DIRECT = (errno.EINVAL, errno.ENOTSUP)
+# Errors that are about this one file: unreadable, a link, a folder, a device, or damaged in the file system itself.
+_OF_THE_FILE = (errno.EIO, errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.EUCLEAN, errno.EBADMSG)
 
 
 @dataclass(frozen=True)
@@ -43,50 +46,56 @@ def read_block_file(
     size = expected.size_bytes
     if size % ALIGNMENT_BYTES or not 0 < expected.header_bytes < size:
         raise BlockDamaged(f"{path.name}: the catalog's sizes are not those of a block; the block is computed again")
-    buffer = buffers.take(size)
     try:
-        _read_whole(path, buffer, direct)
-        block = _check(path.name, buffer, expected)
+        buffer = _read_whole(path, size, buffers, direct)
+    except FileNotFoundError as error:
+        raise BlockDamaged(f"{path.name}: the file is missing; the block is computed again") from error
+    except OSError as error:
+        if error.errno in _OF_THE_FILE:
+            reason = os.strerror(error.errno)
+            raise BlockDamaged(f"{path.name}: cannot be read ({reason}); the block is computed again") from error
+        raise
+    try:
+        return _check(path.name, buffer, expected)
     except BaseException:
         buffers.give(buffer)
         raise
-    return block
 
 
-def _read_whole(path: Path, buffer: np.ndarray, direct: bool) -> None:
-    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+def _read_whole(path: Path, size_bytes: int, buffers: AlignedBuffers, direct: bool) -> np.ndarray:
+    """The file's bytes in a buffer; memory is taken only once the file is known to have this size."""
+    # O_NONBLOCK, because opening a pipe that lies there would wait for its other end; a file does not mind.
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
-        descriptor = _open(path, flags, direct)
-    except FileNotFoundError as error:
-        raise BlockDamaged(f"{path.name}: the file is missing; the block is computed again") from error
-    try:
-        if os.fstat(descriptor).st_size != buffer.nbytes:
-            raise BlockDamaged(f"{path.name}: the file is torn; the block is computed again")
-        done = 0
-        while done < buffer.nbytes:
-            count = os.preadv(descriptor, [buffer.data[done:]], done)
-            if count <= 0:
-                raise BlockDamaged(f"{path.name}: the file ends early; the block is computed again")
-            done += count
+        descriptor = os.open(path, flags | os.O_DIRECT if direct else flags)
     except OSError as error:
         if direct and error.errno in _REFUSES_DIRECT:
-            _read_whole(path, buffer, direct=False)
-            return
-        if error.errno == errno.EIO:
-            raise BlockDamaged(f"{path.name}: the disk cannot read it; the block is computed again") from error
+            return _read_whole(path, size_bytes, buffers, direct=False)
         raise
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_size != size_bytes:
+            raise BlockDamaged(f"{path.name}: the file is torn; the block is computed again")
+        buffer = buffers.take(size_bytes)
+        try:
+            _fill(buffer, descriptor, path.name)
+        except BaseException as error:
+            buffers.give(buffer)
+            if direct and isinstance(error, OSError) and error.errno in _REFUSES_DIRECT:
+                return _read_whole(path, size_bytes, buffers, direct=False)
+            raise
+        return buffer
     finally:
         os.close(descriptor)
 
 
-def _open(path: Path, flags: int, direct: bool) -> int:
-    if direct:
-        try:
-            return os.open(path, flags | os.O_DIRECT)
-        except OSError as error:
-            if error.errno not in _REFUSES_DIRECT:
-                raise
-    return os.open(path, flags)
+def _fill(buffer: np.ndarray, descriptor: int, name: str) -> None:
+    done = 0
+    while done < buffer.nbytes:
+        count = os.preadv(descriptor, [buffer.data[done:]], done)
+        if count <= 0:
+            raise BlockDamaged(f"{name}: the file ends early; the block is computed again")
+        done += count
 
 
 def _check(name: str, buffer: np.ndarray, expected: BlockExpectation) -> EncodedBlock:

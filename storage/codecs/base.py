@@ -67,6 +67,13 @@ class Codec(ABC):
         """Parts to float32 `[layers, kv_heads, tokens, head_dim]`."""
 
 
+def check_finite(encoded: torch.Tensor, what: str) -> torch.Tensor:
+    """The encoded tensor; refused if its dtype could not hold a number (float32's largest are infinite in bf16)."""
+    if not bool(torch.isfinite(encoded).all()):
+        raise BlockRefused(f"{what} hold numbers too large for their codec: use another codec for this model")
+    return encoded
+
+
 def check_tensor(tensor: torch.Tensor, what: str) -> torch.Tensor:
     """The tensor in float32; refused here, at encode, if empty or not finite, so that a load never has to."""
     if tensor.ndim != 4:

@@ -7,7 +7,7 @@ bf16's own rounding (docs/benchmarks.md).
 
 import torch
 
-from storage.codecs.base import Codec, Parts, PartSpec, check_tensor
+from storage.codecs.base import Codec, Parts, PartSpec, check_finite, check_tensor
 from storage.geometry import Geometry
 
 LARGEST_CODE = 127.0
@@ -31,10 +31,10 @@ class Int8Codec(Codec):
         )
 
     def encode_keys(self, keys: torch.Tensor) -> Parts:
-        return _encode(check_tensor(keys, "keys"), axis=2)
+        return _encode(keys, "keys", axis=2)
 
     def encode_values(self, values: torch.Tensor) -> Parts:
-        return _encode(check_tensor(values, "values"), axis=3)
+        return _encode(values, "values", axis=3)
 
     def decode_keys(self, parts: Parts) -> torch.Tensor:
         return parts["codes"].to(torch.float32) * parts["scale"].unsqueeze(2)
@@ -43,10 +43,12 @@ class Int8Codec(Codec):
         return parts["codes"].to(torch.float32) * parts["scale"].unsqueeze(3)
 
 
-def _encode(tensor: torch.Tensor, axis: int) -> Parts:
+def _encode(tensor: torch.Tensor, what: str, axis: int) -> Parts:
     """Scale over `axis` (2: tokens, so per channel; 3: head_dim, so per token) and round to the nearest code."""
+    tensor = check_tensor(tensor, what)
     scale = tensor.abs().amax(dim=axis) / LARGEST_CODE
     # A channel of zeros, or one so small that its scale underflows, decodes to zero under any scale.
     scale = torch.where(scale > 0, scale, torch.ones_like(scale))
+    check_finite(scale * LARGEST_CODE, what)
     codes = torch.round(tensor / scale.unsqueeze(axis)).clamp_(-LARGEST_CODE, LARGEST_CODE).to(torch.int8)
     return {"scale": scale.contiguous(), "codes": codes.contiguous()}

@@ -2,7 +2,7 @@
 
 import torch
 
-from storage.codecs.base import TORCH_DTYPES, Codec, Parts, PartSpec, check_tensor
+from storage.codecs.base import TORCH_DTYPES, Codec, Parts, PartSpec, check_finite, check_tensor
 from storage.geometry import Geometry
 
 
@@ -19,12 +19,16 @@ class PlainCodec(Codec):
     value_parts = key_parts
 
     def encode_keys(self, keys: torch.Tensor) -> Parts:
-        return {"codes": check_tensor(keys, "keys").to(TORCH_DTYPES[self._dtype]).contiguous()}
+        return self._encode(keys, "keys")
 
     def encode_values(self, values: torch.Tensor) -> Parts:
-        return {"codes": check_tensor(values, "values").to(TORCH_DTYPES[self._dtype]).contiguous()}
+        return self._encode(values, "values")
 
     def decode_keys(self, parts: Parts) -> torch.Tensor:
         return parts["codes"].to(torch.float32)
 
     decode_values = decode_keys
+
+    def _encode(self, tensor: torch.Tensor, what: str) -> Parts:
+        codes = check_tensor(tensor, what).to(TORCH_DTYPES[self._dtype])
+        return {"codes": check_finite(codes, what).contiguous()}

@@ -5,6 +5,7 @@ a leased block's memory stays as it is until the lease is released, whatever is 
 Every method may be called from several threads.
 """
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +20,18 @@ class Lease:
     block: EncodedBlock
     tier: str
     release: Callable[[], None]
+
+
+def once(action: Callable[[], None]) -> Callable[[], None]:
+    """`action` as a lease's release. A second release is the caller's defect and must not free another's memory."""
+    first = threading.Lock()
+
+    def release() -> None:
+        if not first.acquire(blocking=False):
+            raise RuntimeError("a lease was released twice")
+        action()
+
+    return release
 
 
 class Tier(ABC):

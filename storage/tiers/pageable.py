@@ -2,12 +2,11 @@
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from storage.blocks import EncodedBlock
 from storage.buffers import AlignedBuffers
-from storage.tiers.base import Lease, Tier
+from storage.tiers.base import Lease, Tier, once
 
 
 @dataclass
@@ -42,7 +41,9 @@ class PageableTier(Tier):
         with self._lock:
             entry = self._entries.get(key)
             if entry is not None:
-                self._give_back(block)
+                self._entries.move_to_end(key)
+                if block.buffer is not entry.block.buffer:
+                    self._give_back(block)
                 return self._leased(entry)
             if not self._make_room(block.size_bytes):
                 return None
@@ -67,7 +68,7 @@ class PageableTier(Tier):
 
     def _leased(self, entry: _Entry) -> Lease:
         entry.leases += 1
-        return Lease(entry.block, self.name, _once(lambda: self._release(entry)))
+        return Lease(entry.block, self.name, once(lambda: self._release(entry)))
 
     def _release(self, entry: _Entry) -> None:
         with self._lock:
@@ -99,16 +100,3 @@ class PageableTier(Tier):
     def _give_back(self, block: EncodedBlock) -> None:
         if block.buffer is not None:
             self._buffers.give(block.buffer)
-
-
-def _once(action: Callable[[], None]) -> Callable[[], None]:
-    """A second release is a defect of the caller and must not free another's memory."""
-    done = threading.Event()
-
-    def release() -> None:
-        if done.is_set():
-            raise RuntimeError("a lease was released twice")
-        done.set()
-        action()
-
-    return release

@@ -168,18 +168,18 @@ def test_calls_beside_the_queue(served: Served, path: str) -> None:
 @pytest.mark.parametrize(
     "path", ["/etc/passwd", "{cache}/../../../../etc/passwd", "https://evil.example/passwd", 7, None]
 )
-@pytest.mark.parametrize("name", ["ingest", "answer", "show"])
+@pytest.mark.parametrize("name", ["ingest", "answer", "lambda"])
 def test_a_file_of_this_computer_cannot_be_named_as_an_upload(served: Served, name: str, path: Any) -> None:
     if isinstance(path, str):
         path = path.format(cache=served.home.cache)
     reference = {"path": path, "meta": {"_type": "gradio.FileData"}}
     said = [{"role": "user", "content": [{"type": "file", "file": reference}]}]
-    data = {
+    data: dict[str, list[Any]] = {
         "ingest": [[reference], "default"],
         "answer": ["q", said, "default", "auto"],
-        "show": [reference, None],
-    }[name]
-    answer = served.client.post(JOIN, json=event(served.client, name, data), headers={"origin": HOME})
+        "lambda": [reference],
+    }
+    answer = served.client.post(JOIN, json=event(served.client, name, data[name]), headers={"origin": HOME})
     assert answer.status_code == 400
     time.sleep(0.05)
     assert served.fake.calls == []

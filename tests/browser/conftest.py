@@ -52,7 +52,7 @@ class OpenPage:
         """Add files on the Documents tab and wait until the result of each is told."""
         self.page.get_by_role("tab", name="Documents").click()
         self.page.locator("#drop input[type=file]").set_input_files([str(file) for file in files])
-        self.page.locator(".entries").wait_for()
+        self.page.locator(".entries").first.wait_for()
 
 
 PageOn = Callable[..., OpenPage]

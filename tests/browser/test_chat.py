@@ -145,7 +145,7 @@ def test_removing_needs_a_second_look(page_on: PageOn, fake: FakeAppliance) -> N
 def test_a_question_before_any_document_is_answered_with_one_line(page_on: PageOn, fake: FakeAppliance) -> None:
     opened = page_on(fake.as_appliance())
     opened.ask("q")
-    opened.page.get_by_text("there are no documents yet: add some first").wait_for()
+    opened.page.get_by_text("There are no documents yet: add some under Documents").wait_for()
     opened.page.locator("#question .submit-button").wait_for()
 
 

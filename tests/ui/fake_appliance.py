@@ -100,7 +100,7 @@ class FakeAppliance:
     ) -> Iterator[AnswerEvent]:
         self.calls.append("ask")
         if not self.stored:
-            raise NoDocuments("there are no documents yet: add some first")
+            raise NoDocuments("no documents yet: run `appliance ingest FOLDER` first")
         chosen = list(self.stored.values())[:top_k]
         sources = tuple(
             Source(entry.title, 3 if entry.kind == "pdf" else None, 0, 10, self.texts[entry.id], 0.0328 / (rank + 1))
@@ -119,6 +119,7 @@ class FakeAppliance:
             yield AnswerText(piece)
         yield AnswerFinished(
             Answer(
+                question=question,
                 answer=said,
                 sources=sources,
                 strategy="reuse",

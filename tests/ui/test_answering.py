@@ -73,7 +73,7 @@ def test_a_reader_that_goes_away_stops_the_answer(fake: FakeAppliance) -> None:
 
 def test_an_error_of_the_application_is_one_line(fake: FakeAppliance) -> None:
     last = turns_of(fake, threading.Event())[-1]
-    assert replies(last) == ["**That did not work.** there are no documents yet: add some first"]
+    assert replies(last) == ["**That did not work.** There are no documents yet: add some under Documents."]
 
 
 def test_a_second_question_of_a_session_stops_the_first() -> None:

@@ -124,10 +124,14 @@ def test_environment_is_closed_and_old_copies_are_deleted(home: Home, monkeypatc
     monkeypatch.setenv("GRADIO_ANALYTICS_ENABLED", "True")
     monkeypatch.setenv("GRADIO_TEMP_DIR", "/tmp")  # noqa: S108
     arrive(home, "old.txt", "someone's document")
+    (home.cache / "loose.txt").write_text("someone's document")
+    (home.cache / "empty").mkdir()
+    monkeypatch.chdir(home.cache / "empty")
     prepare_environment(home.cache)
     assert os.environ["GRADIO_ANALYTICS_ENABLED"] == "False"
     assert os.environ["GRADIO_TEMP_DIR"] == str(home.cache)
-    assert list(home.cache.iterdir()) == []
+    assert [entry.name for entry in home.cache.iterdir()] == ["empty"]
+    assert Path.cwd() == home.cache / "empty"
     assert stat.S_IMODE(home.cache.stat().st_mode) == 0o700
 
 

@@ -13,6 +13,7 @@ SOURCE = Source("handbook.pdf", 3, 10, 90, "Leave is 28 days.\n\nAsk the lead.",
 
 def answer(**changes: object) -> Answer:
     values: dict[str, object] = {
+        "question": "How many days?",
         "answer": "28 days",
         "sources": (SOURCE,),
         "strategy": "reuse",
@@ -53,6 +54,8 @@ def test_sources_are_numbered_best_first() -> None:
 
 def test_sources_line_names_document_and_page() -> None:
     assert render.sources_line([SOURCE]) == r"Sources: 1 handbook.pdf, page 3"
+    other = Source("lease.txt", None, 0, 1, "", 0.1)
+    assert render.sources_line([SOURCE, other, SOURCE]) == "Sources: 1, 3 handbook.pdf, page 3 · 2 lease.txt"
     assert render.sources_line([Source("a_[x](y)", None, 0, 1, "", 0.1)]) == r"Sources: 1 a\_\[x\]\(y\)"
 
 
@@ -129,3 +132,12 @@ def test_document_state_counts_what_is_prepared() -> None:
 def test_a_failure_does_not_say_the_name_twice() -> None:
     entry = DocumentEntry("/u/1/n.pdf", "failed", 0, "n.pdf is encrypted: remove the password and ingest it again")
     assert render.entries_html([entry], {"/u/1/n.pdf": "n.pdf"}).count("n.pdf") == 1
+
+
+def test_failures_come_first_and_many_successes_are_folded() -> None:
+    entries = [DocumentEntry(f"/u/{i}.txt", "ready", 1, None) for i in range(9)]
+    told = render.entries_html([*entries, DocumentEntry("/u/bad.pdf", "failed", 0, "bad.pdf is empty: fill it")], {})
+    assert told.index("bad.pdf") < told.index("<details") < told.index("0.txt")
+    assert "9 files without trouble" in told
+    assert "<details" not in render.entries_html(entries[:3], {})
+    assert render.entries_html([], {}) == ""

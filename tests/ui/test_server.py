@@ -70,7 +70,7 @@ def test_serves_on_loopback_and_ends_on_interrupt(tmp_path: Path) -> None:
         server.send_signal(signal.SIGINT)
         assert server.stdout.read().strip() == "ended"
         assert server.wait(10) == 0
-        assert time.monotonic() - interrupted_s < 5
+        assert time.monotonic() - interrupted_s < 10
     finally:
         server.kill()
         server.wait()
