@@ -15,6 +15,7 @@ from models.generation import TextStream, generate
 from models.prompt import Prompt
 from models.strategies import find_strategy
 from storage.catalog import Catalog, CollectionRow
+from storage.errors import EmbeddingMismatch
 from storage.store import BlockStore
 
 Observer = Callable[[Prompt, Execution], None]
@@ -58,6 +59,12 @@ class Answerer:
         """
         if not question.text.strip():
             raise QuestionRefused("the question is empty: ask something")
+        if any("\ud800" <= character <= "\udfff" for character in question.text):
+            raise QuestionRefused("the question is not valid Unicode: type it again")
+        if collection.embedding_fingerprint != self._engine.embedding.fingerprint:
+            raise EmbeddingMismatch(
+                f"collection {collection.name!r} was begun with another embedding model: name it with --embedding"
+            )
         strategy = find_strategy("reuse" if question.strategy == "auto" else question.strategy)
         hits, wanted, retrieve_ms = self._retrieve(question, collection)
         prompt = self._prompt(question, wanted)

@@ -33,7 +33,7 @@ class StoredBlocks:
         self._collection = collection
         self._wanted = wanted
         self._lock = threading.Lock()
-        self._damaged: list[tuple[int, BlockDamaged]] = []
+        self._damaged: dict[int, BlockDamaged] = {}
         self._computed: dict[int, EncodedBlock] = {}
 
     def load(self, chunk: int) -> LeasedBlock | None:
@@ -44,7 +44,7 @@ class StoredBlocks:
             lease = self._store.load(row)
         except BlockDamaged as damage:
             with self._lock:
-                self._damaged.append((chunk, damage))
+                self._damaged[chunk] = damage
             return None
         return LeasedBlock(lease.block, lease.tier, lease.release)
 
@@ -56,19 +56,23 @@ class StoredBlocks:
 
     def warnings(self) -> list[str]:
         """One line for each block that failed its check."""
-        return [f"damaged block computed again: {damage}" for _, damage in sorted(self._damaged, key=lambda d: d[0])]
+        told = {self._wanted[chunk].key: str(damage) for chunk, damage in sorted(self._damaged.items())}
+        return [f"damaged block computed again: {line}" for line in told.values()]
 
     def settle(self, catalog: Catalog) -> list[str]:
         """Quarantine what was damaged and keep what was computed; returns warnings about what could not be kept.
 
         Called after the answer, so that no write delays a first token. Safe to repeat.
         """
-        for chunk, _ in self._damaged:
-            row = self._wanted[chunk].row
-            if row is not None:
-                self._store.quarantine(row)
-        self._damaged = []
         warnings = []
+        # Chunks of the same text share a block, which is set aside and counted once.
+        rows = [row for chunk in sorted(self._damaged) if (row := self._wanted[chunk].row) is not None]
+        for row in {row.key: row for row in rows}.values():
+            try:
+                self._store.quarantine(row)
+            except StorageError as error:  # a full disk: the answer is given all the same
+                warnings.append(f"a damaged block was not set aside: {error}")
+        self._damaged = {}
         for chunk, block in self._computed.items():
             owner = self._wanted[chunk].chunk
             try:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -112,4 +113,5 @@ def _encoded_bytes(engine: Engine, tokens: int) -> int:
 
 def _remember(file: Path, choices: dict[str, str]) -> None:
     """Keep the last choices for `appliance status`, which must not load torch to tell them."""
-    file.write_text(json.dumps(choices, indent=1))
+    with suppress(OSError):  # a full disk: questions are answered all the same
+        file.write_text(json.dumps(choices, indent=1))

@@ -1,10 +1,12 @@
 """`appliance verify --rebuild`: the catalog made again from `documents/` and the headers of block files."""
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from appliance.engine import Engine, open_engine
+from appliance.removal import REBUILD_FOLDER
 from appliance.retrieval import text_to_embed
 from appliance.settings import Settings
 from storage.blocks import parse_header
@@ -12,6 +14,7 @@ from storage.blocks.header import LARGEST_HEADER_BYTES, LENGTH_BYTES
 from storage.blocks.layout import ALIGNMENT_BYTES
 from storage.catalog import BlockRow, Catalog, CollectionRow, NewChunk, NewDocument, set_catalog_aside
 from storage.document_files import DocumentFileDamaged, StoredDocument, document_files, read_document_file
+from storage.durable import sync_folder
 from storage.errors import BlockDamaged
 from storage.home import Home
 from storage.lock import HomeLock
@@ -30,22 +33,33 @@ class RebuildReport:
 
 
 def open_and_rebuild(settings: Settings) -> RebuildReport:
-    """Set a damaged catalog aside and make a new one. Raises StorageError, ModelError."""
+    """Make a new catalog beside the old one, then set the old one aside. Raises StorageError, ModelError.
+
+    A kill leaves the old catalog, or none (which every command names), never half of the new one.
+    """
     home = Home(settings.home)
+    draft = Home(home.root / REBUILD_FOLDER)
     with HomeLock(home):
         engine = open_engine(settings)
         try:
+            shutil.rmtree(draft.root, ignore_errors=True)
+            with Catalog.open(draft, rebuild=True) as catalog:
+                report = rebuild(home, catalog, engine, settings.chunk_tokens)
+                catalog.checkpoint()  # everything into the one file that is moved; raises on a full disk
             set_catalog_aside(home)
-            with Catalog.open(home, rebuild=True) as catalog:
-                return rebuild(home, catalog, engine, settings.chunk_tokens)
+            draft.catalog_file.rename(home.catalog_file)
+            sync_folder(home.root)
+            return report
         finally:
             engine.close()
+            shutil.rmtree(draft.root, ignore_errors=True)
 
 
 def rebuild(home: Home, catalog: Catalog, engine: Engine, chunk_tokens: int) -> RebuildReport:
     """Fill an empty catalog. Vectors are computed again; KV blocks are found by their keys, their data is not read."""
     problems: list[str] = []
-    documents = blocks = 0
+    documents = 0
+    found: set[str] = set()
     headers = {file.name: file for file in home.blocks.glob("*.safetensors")}
     for identifier in document_files(home):
         try:
@@ -63,10 +77,10 @@ def rebuild(home: Home, catalog: Catalog, engine: Engine, chunk_tokens: int) -> 
             for name in [name for name in headers if name.startswith(f"{key}.")]:
                 try:
                     catalog.publish_block(_row(headers[name], collection.id), [chunk.id])
-                    blocks += 1
+                    found.add(name)
                 except BlockDamaged as error:
                     problems.append(str(error))
-    return RebuildReport(documents, blocks, tuple(problems))
+    return RebuildReport(documents, len(found), tuple(problems))
 
 
 def _document(stored: StoredDocument, collection: CollectionRow, engine: Engine) -> NewDocument:

@@ -43,7 +43,7 @@ from appliance.status import read_status
 from appliance.turns import Turns
 from models.errors import ModelError
 from storage.catalog import Catalog, CollectionRow
-from storage.errors import DiskFull, HomeBusy, StorageError, UnknownRow
+from storage.errors import HomeBusy, StorageError, UnknownRow
 from storage.home import Home
 from storage.lock import HomeLock
 from storage.store import BlockStore, StoreSettings
@@ -161,17 +161,13 @@ class Appliance:
             engine = self.engine
             began = time.perf_counter()  # loading the models is no part of reading documents
             row = self._begin_collection(collection)
-            work, error = KvWork(), None
-            entries: list[DocumentEntry] = []
+            work = KvWork()
             files = DocumentIngest(self.home, self.catalog, self.store, engine, self.turns)
-            try:
-                entries = files.run(paths, row, kv, tell)
+            entries, error = files.run(paths, row, kv, tell), files.error
+            if kv == "now" and error is None:
                 blocks = KvIngest(self.catalog, self.store, engine, self.turns)
-                if kv == "now":
-                    work = blocks.run(blocks.pending(("now",), row.id), tell)
-                    error = work.failed[0] if work.failed else None
-            except DiskFull as full:
-                error = str(full)
+                work = blocks.run(blocks.pending(("now",), row.id), tell)
+                error = work.failed[0] if work.failed else None
             if self._idle is not None:
                 self._idle.wake()
         chunks = sum(entry.chunks for entry in entries if entry.state == "ready")

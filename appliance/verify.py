@@ -7,6 +7,7 @@ from typing import Any
 
 from storage.catalog import Catalog
 from storage.document_files import DocumentFileDamaged, read_document_file
+from storage.durable import sync_folder
 from storage.errors import BlockDamaged
 from storage.home import Home
 from storage.lock import HomeLock
@@ -36,7 +37,7 @@ def open_and_verify(root: Path) -> VerifyReport:
 def verify(
     home: Home, catalog: Catalog, store: BlockStore, progress: Callable[[int, int], None] = lambda _done, _total: None
 ) -> VerifyReport:
-    """Check the catalog, every document file and every block's checksums. Damaged blocks go to quarantine."""
+    """Check the catalog, every document file and every block's checksums. What is damaged goes to quarantine."""
     problems = [f"catalog: {fault}" for fault in catalog.faults()]
     documents = catalog.documents()
     for document in documents:
@@ -44,9 +45,11 @@ def verify(
             stored = read_document_file(home, document.id)
         except DocumentFileDamaged as error:
             problems.append(str(error))
+            _set_aside(home, document.id)
             continue
         if len(stored.chunks) != document.chunks or stored.digest != document.digest:
             problems.append(f"{document.title}: its document file is not the catalog's: ingest it again")
+            _set_aside(home, document.id)
     rows = [row for row in catalog.all_blocks() if row.state == "ready"]
     damaged = 0
     for done, row in enumerate(rows):
@@ -59,3 +62,10 @@ def verify(
             problems.append(str(error))
     progress(len(rows), len(rows))
     return VerifyReport(len(rows), damaged, len(documents), tuple(problems))
+
+
+def _set_aside(home: Home, document_id: str) -> None:
+    """Move a damaged document file to the quarantine: the next ingest sees it missing and makes it again."""
+    for file in home.documents.glob(f"{document_id}.json"):
+        file.rename(home.quarantine / file.name)
+    sync_folder(home.documents)

@@ -1,5 +1,7 @@
 """The prompt: head, chunks, tail (DESIGN.md §3), tokenised apart: a chunk's ids never depend on its neighbours."""
 
+import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +15,8 @@ SYSTEM_TEXT = "You are a helpful assistant. Use the context to answer the questi
 CHUNK_TEMPLATE = "Document: {title}\n{text}\n\n"
 _CHUNKS_MARK, _QUESTION_MARK = "\ue000chunks\ue000", "\ue000question\ue000"
 _USER_TEXT = f"Context:\n{_CHUNKS_MARK}Question: {_QUESTION_MARK}\nAnswer:"
+# Added tokens that look like these are control tokens, also where the tokenizer does not call them special.
+_CONTROL = re.compile(r"[<\[].+[>\]]", re.DOTALL)
 _PLAIN_TEXT = f"{SYSTEM_TEXT}\n\n{_USER_TEXT}"
 
 
@@ -43,9 +47,7 @@ class PromptTemplate:
         head, rest = rendered.split(_CHUNKS_MARK)
         before, after = rest.split(_QUESTION_MARK)
         self._marked = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
-        # A second tokenizer that reads control tokens as text: no document or question can speak as the system.
-        self._plain = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
-        self._plain.encode_special_tokens = True
+        self._plain = _without_control(tokenizer.backend_tokenizer)
         self.head = np.asarray(_with_bos(self._encode(self._marked, head), tokenizer), dtype=np.int32)
         # The blank before the question belongs to its first word.
         self._before = self._encode(self._marked, before.rstrip(" "))
@@ -72,6 +74,19 @@ class PromptTemplate:
         return list(tokenizer.encode(text, add_special_tokens=False).ids)
 
 
+def _without_control(tokenizer: Tokenizer) -> Tokenizer:
+    """A tokenizer that reads control tokens as text: no document or question can speak as the system.
+
+    Qwen's `<think>` and `<tool_call>` are added tokens that are not special, so they are made special first.
+    """
+    description = json.loads(tokenizer.to_str())
+    for added in description["added_tokens"]:
+        added["special"] = added["special"] or bool(_CONTROL.fullmatch(added["content"]))
+    plain = Tokenizer.from_str(json.dumps(description))
+    plain.encode_special_tokens = True
+    return plain
+
+
 def _render(tokenizer: Any, name: str) -> str:
     """The rendered conversation; templates without a system role get its text at the top of the user's turn."""
     if not tokenizer.chat_template:
@@ -81,11 +96,11 @@ def _render(tokenizer: Any, name: str) -> str:
         try:
             text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         except Exception as error:  # noqa: BLE001 - a template is a program and may raise anything; the next form is tried
-            reason: str = str(error)
+            reason = " ".join(str(error).split())[:200]
             continue
-        if SYSTEM_TEXT in text:
+        if all(message["content"] in text for message in messages):
             return str(text)
-        reason = "it drops the system text"
+        reason = "it drops or changes the text it is given"
     raise ModelRefused(f"{name}: its chat template cannot be used ({reason})")
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from appliance.cli.options import common_options, current_settings
-from appliance.cli.output import ingest_bar, print_json, size_text
+from appliance.cli.output import ingest_bar, print_json, printable, size_text
 from appliance.settings import DEFAULT_COLLECTION, KV_POLICIES
 
 if TYPE_CHECKING:
@@ -67,4 +67,4 @@ def _print_entries(entries: tuple["DocumentEntry", ...]) -> None:
             click.echo(f"failed     {entry.error}", err=True)
         else:
             note = f"  ({entry.error})" if entry.error else ""
-            click.echo(f"{entry.state:<10} {entry.path}  {entry.chunks} chunks{note}")
+            click.echo(printable(f"{entry.state:<10} {entry.path}  {entry.chunks} chunks{note}"))

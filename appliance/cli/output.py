@@ -14,7 +14,12 @@ if TYPE_CHECKING:
 
 def print_json(value: Any) -> None:
     """One JSON object on standard output."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    click.echo(printable(json.dumps(value, indent=2, ensure_ascii=False)))
+
+
+def printable(text: str) -> str:
+    """The text with what is no Unicode (half characters, as broken file names hold) escaped as JSON does."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def print_table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

@@ -1,5 +1,6 @@
 """The first half of ingesting: files become documents that can be searched (DESIGN.md §4)."""
 
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from appliance.parsing import DocumentParser, FoundFiles, ParserLimits, find_doc
 from appliance.removal import finish_removals
 from appliance.turns import Turns
 from storage.catalog import Catalog, CollectionRow, DocumentRow
-from storage.document_files import publish_document_file
+from storage.document_files import document_files, publish_document_file
 from storage.errors import DiskFull, StorageError
 from storage.home import Home
 from storage.store import BlockStore
@@ -29,26 +30,35 @@ class DocumentIngest:
         self._turns = turns
         self._limits = ParserLimits()
         self.embedding_seconds = 0.0
+        self.error: str | None = None
+        self._stored = set(document_files(home))  # a document whose own file is lost is read again
 
     def run(
         self, paths: Sequence[Path], collection: CollectionRow, kv: str, progress: ProgressListener
     ) -> list[DocumentEntry]:
-        """One entry a file, in order of path. Raises NothingToIngest where there is nothing to read, and DiskFull."""
+        """One entry a file, in order of path; on a full disk `error` is set. Raises NothingToIngest."""
         found = find_files(paths)
         entries = [DocumentEntry(str(path), "failed", 0, reason) for path, reason in found.refused]
         entries += [DocumentEntry(str(path), "skipped", 0, reason) for path, reason in found.skipped]
         with DocumentParser(self._limits) as parser:
             for done, path in enumerate(found.accepted):
                 progress(IngestProgress("parse", path.name, done, len(found.accepted), 0, 0, 0.0, None))
-                entries.append(self._one(path, collection, kv, parser))
-        entries += self._forget_vanished(paths, collection)
+                if self.error is None:
+                    entries.append(self._one(path, collection, kv, parser))
+                else:
+                    entries.append(DocumentEntry(str(path), "failed", 0, f"{path.name} was not read: the disk is full"))
+        try:
+            entries += self._forget_vanished(paths, collection)
+        except DiskFull as full:
+            self.error = str(full)
         return sorted(entries, key=lambda entry: entry.path)
 
     def _one(self, path: Path, collection: CollectionRow, kv: str, parser: DocumentParser) -> DocumentEntry:
         try:
             return self._read(path, collection, kv, parser)
-        except DiskFull:
-            raise
+        except DiskFull as full:
+            self.error = str(full)
+            return DocumentEntry(str(path), "failed", 0, str(full))
         except (DocumentRejected, StorageError) as error:
             return DocumentEntry(str(path), "failed", 0, str(error))
 
@@ -56,10 +66,11 @@ class DocumentIngest:
         stamp = stamp_of(path)
         known = self._catalog.source(collection.id, str(path))
         if known is not None and (known.size_bytes, known.mtime_ns) == (stamp.size_bytes, stamp.mtime_ns):
-            return self._unchanged(path, self._catalog.document(known.document_id))
+            if known.document_id in self._stored:
+                return self._unchanged(path, self._catalog.document(known.document_id))
         digest = digest_of(path, self._limits.file_bytes)
         same = self._catalog.document_by_digest(collection.id, digest)
-        if same is not None:
+        if same is not None and same.id in self._stored:
             replaced = self._catalog.attach_source(collection.id, str(path), same.id, stamp.size_bytes, stamp.mtime_ns)
             finish_removals(self._home, self._catalog, self._store, replaced)
             return self._unchanged(path, same)
@@ -69,6 +80,7 @@ class DocumentIngest:
             document = new_document(path, stamp, digest, collection, kv, parsed, spans, self._engine)
             self.embedding_seconds += time.perf_counter() - began
         publish_document_file(self._home, stored_document(document, collection.name, parsed))
+        self._stored.add(document.id)
         replaced = self._catalog.publish_document(document)
         finish_removals(self._home, self._catalog, self._store, replaced)
         return DocumentEntry(str(path), "ready", len(document.chunks))
@@ -78,7 +90,7 @@ class DocumentIngest:
 
     def _forget_vanished(self, paths: Sequence[Path], collection: CollectionRow) -> list[DocumentEntry]:
         """A file that was read from one of these folders and is gone takes its document with it."""
-        folders = [path.absolute() for path in paths if path.is_dir()]
+        folders = [Path(os.path.abspath(path)) for path in paths if path.is_dir()]  # noqa: PTH100 - as find_documents
         entries, removed = [], []
         for document in self._catalog.documents(collection.id):
             for source in self._catalog.sources_of(document.id):

@@ -12,7 +12,8 @@ from appliance.ingest.base import IngestProgress, ProgressListener
 from appliance.turns import Turns
 from models.errors import PromptTooLong
 from storage.catalog import Catalog, ChunkRow
-from storage.errors import BlockRefused, UnknownRow
+from storage.durable import WriteFailed
+from storage.errors import BlockRefused, DiskFull, UnknownRow
 from storage.store import BlockStore
 
 _BATCH_CHUNKS = 64
@@ -58,7 +59,7 @@ class KvIngest:
         stop: threading.Event | None = None,
         on_block: Callable[[ChunkRow], None] | None = None,
     ) -> KvWork:
-        """Compute and publish these chunks' blocks. Raises DiskFull; what was published before stays."""
+        """Compute and publish these chunks' blocks. A full disk ends the run and is the first of `failed`."""
         began = time.perf_counter()
         tokens = size_bytes = done = 0
         model_s = 0.0
@@ -74,7 +75,10 @@ class KvIngest:
                 chunk_tokens, chunk_bytes, seconds = self._one(chunk)
             except UnknownRow:
                 continue  # deleted meanwhile
-            except (BlockRefused, PromptTooLong) as error:
+            except DiskFull as full:
+                failed.insert(0, str(full))
+                break
+            except (BlockRefused, PromptTooLong, WriteFailed) as error:
                 failed.append(f"{chunk.title}, chunk {chunk.ordinal + 1}: {error}")
                 continue
             tokens, size_bytes, model_s, done = (

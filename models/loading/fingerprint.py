@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +19,11 @@ _IGNORED = ("_name_or_path", "_commit_hash", "transformers_version", "architectu
 def weights_digest(folder: Path, cache: Path | None) -> str:
     """XXH3-128 over all `*.safetensors` of a model folder, in name order.
 
-    Hashing 16 GB takes seconds, so `cache` (a JSON file) remembers the digest by name, size, inode and time of change.
+    Hashing 16 GB takes seconds, so `cache` (a JSON file) remembers the digest by name, size, inode and
+    times of change; a cache that cannot be written is let be.
     """
     files = sorted(folder.glob("*.safetensors"))
-    stamp = [[file.name, (stat := file.stat()).st_size, stat.st_ino, stat.st_mtime_ns] for file in files]
+    stamp = [_stamp(file.name, file.stat()) for file in files]
     known = _read_cache(cache)
     entry = known.get(str(folder.resolve()))
     if isinstance(entry, dict) and entry.get("stamp") == stamp and isinstance(entry.get("digest"), str):
@@ -33,7 +36,8 @@ def weights_digest(folder: Path, cache: Path | None) -> str:
                 digest.update(data)
     if cache is not None:
         known[str(folder.resolve())] = {"stamp": stamp, "digest": digest.hexdigest()}
-        cache.write_text(json.dumps(known))
+        with suppress(OSError):
+            cache.write_text(json.dumps(known))
     return digest.hexdigest()
 
 
@@ -54,12 +58,17 @@ def digest_fields(fields: Sequence[str]) -> str:
     return digest.hexdigest()
 
 
+def _stamp(name: str, found: os.stat_result) -> list[str | int]:
+    """The inode's own time too: a copy that keeps the file's time would pass for the old weights."""
+    return [name, found.st_size, found.st_ino, found.st_mtime_ns, found.st_ctime_ns]
+
+
 def _read_cache(cache: Path | None) -> dict[str, Any]:
     """The remembered digests; a cache that cannot be read is an empty one, its loss costs one hashing."""
     if cache is None or not cache.is_file():
         return {}
     try:
         known = json.loads(cache.read_text())
-    except ValueError:
+    except (ValueError, OSError, RecursionError):
         return {}
     return known if isinstance(known, dict) else {}

@@ -1,10 +1,10 @@
 """Loading a language model from a folder: safetensors only, no remote code, nothing looked up."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 from transformers.utils import logging as transformers_logging
 
@@ -41,9 +41,7 @@ def load_language_model(
     config = _read_config(folder)
     check_family(config, name)
     dtype = torch.float32 if config.dtype == torch.float32 else torch.bfloat16
-    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    if not isinstance(tokenizer, PreTrainedTokenizerFast):
-        raise ModelRefused(f"{name}: no tokenizer.json in the folder: save the model with its fast tokenizer")
+    tokenizer = _read_tokenizer(folder)
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     try:
         geometry = Geometry(config.num_hidden_layers, config.num_key_value_heads, head_dim)
@@ -75,11 +73,24 @@ def load_language_model(
 
 def _read_config(folder: Path) -> Any:
     """The configuration. transformers itself refuses unknown model types; its text is cut to one line."""
+    if not (folder / "config.json").is_file():
+        raise ModelMissing(f"{folder}: no model folder with a config.json: name one with --model")
     try:
         return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except (ValueError, KeyError, OSError, json.JSONDecodeError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ModelRefused(f"{folder.name}: its config.json cannot be read ({reason})") from error
+    except (ValueError, KeyError, OSError, TypeError, AttributeError) as error:
+        raise ModelRefused(f"{folder.name}: its config.json cannot be read ({_first_line(error)})") from error
+
+
+def _read_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
+    if not (folder / "tokenizer.json").is_file():
+        raise ModelRefused(f"{folder.name}: no tokenizer.json in the folder: save the model with its fast tokenizer")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except Exception as error:  # the tokenizers library raises nothing narrower for a torn file
+        raise ModelRefused(f"{folder.name}: its tokenizer cannot be read ({_first_line(error)})") from error
+    if not isinstance(tokenizer, PreTrainedTokenizerFast):
+        raise ModelRefused(f"{folder.name}: its tokenizer is not a fast one: save the model with its fast tokenizer")
+    return tokenizer
 
 
 def _load_weights(folder: Path, dtype: torch.dtype, device: torch.device, weights: str) -> Any:
@@ -98,18 +109,27 @@ def _load_weights(folder: Path, dtype: torch.dtype, device: torch.device, weight
         options["quantization_config"] = four_bit if weights == "int4" else quantised(load_in_8bit=True)
         options["device_map"] = {"": device}
     try:
-        model: Any = AutoModelForCausalLM.from_pretrained(
+        model: Any
+        model, report = AutoModelForCausalLM.from_pretrained(
             folder,
             attn_implementation=ARENA_ATTENTION,
             local_files_only=True,
             trust_remote_code=False,
             use_safetensors=True,
+            output_loading_info=True,
             **options,
         )
-    except (OSError, ValueError, RuntimeError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ModelMissing(f"{folder.name}: its weights cannot be loaded ({reason})") from error
+    except (OSError, ValueError, RuntimeError, KeyError, ImportError, SafetensorError) as error:
+        raise ModelMissing(f"{folder.name}: its weights cannot be loaded ({_first_line(error)})") from error
+    missing = sorted(report["missing_keys"])
+    if missing:  # transformers would fill them with random numbers
+        raise ModelMissing(f"{folder.name}: lacks {len(missing)} weights ({missing[0]}, …): fetch the model again")
     return (model if weights != "bf16" else model.to(device)).eval().requires_grad_(False)
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0][:300] if text else type(error).__name__
 
 
 def _stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:

@@ -16,7 +16,6 @@ class PlainPlacer(Placer):
 
     def place(self, block: EncodedBlock, arena: Arena, start: int, cos: torch.Tensor, sin: torch.Tensor) -> None:
         end = start + block.header.tokens
-        keys, values = block.decode()
-        keys, values = keys.to(arena.device), values.to(arena.device)
+        keys, values = block.decode(arena.device)
         arena.keys[:, :, start:end] = rotate(keys, cos[start:end], sin[start:end]).to(arena.dtype)
         arena.values[:, :, start:end] = values.to(arena.dtype)

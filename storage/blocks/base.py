@@ -70,8 +70,12 @@ class EncodedBlock:
                 found[place.spec.name] = slab.view(TORCH_DTYPES[place.spec.dtype]).view(layers, *place.spec.shape)
         return found
 
-    def decode(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys before rotary and values, float32 `[layers, kv_heads, tokens, head_dim]`; the plain, slow way."""
-        keys = find_codec(self.header.key_codec).decode_keys(self.parts("k"))
-        values = find_codec(self.header.value_codec).decode_values(self.parts("v"))
+    def decode(self, device: torch.device | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys before rotary and values, float32 `[layers, kv_heads, tokens, head_dim]`; the plain, slow way.
+
+        The codes are moved to `device` first: they are the smaller part.
+        """
+        moved = [{name: part.to(device or "cpu") for name, part in self.parts(side).items()} for side in ("k", "v")]
+        keys = find_codec(self.header.key_codec).decode_keys(moved[0])
+        values = find_codec(self.header.value_codec).decode_values(moved[1])
         return keys, values

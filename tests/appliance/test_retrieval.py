@@ -111,6 +111,8 @@ def test_equal_scores_come_in_order_of_chunk_id() -> None:
     assert ids(retriever.search(1, "?", 4, "vectors")) == [3, 5, 7, 9]
     assert ids(retriever.search(1, "?", 4, "both")) == [3, 5, 9, 7]
     assert ids(retriever.search(1, "?", 4, "words")) == [3, 5, 9]
+    shallow = Retriever(catalog, Fixed(question), RetrievalSettings(depth=2))
+    assert ids(shallow.search(1, "?", 2, "vectors")) == [3, 5]
 
 
 def test_fusing_scores_by_hand() -> None:
