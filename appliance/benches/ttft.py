@@ -25,8 +25,8 @@ from appliance.benches.base import (
     median,
     no_progress,
 )
-from appliance.benches.stored_corpus import BenchCorpus, open_corpus
 from appliance.benches.sdpa import sdpa_prefill_ms
+from appliance.benches.stored_corpus import BenchCorpus, open_corpus
 from appliance.benches.ttft_result import Sample, TtftResult
 from appliance.settings import DEFAULT_COLLECTION, Settings
 from models.executor import Execution

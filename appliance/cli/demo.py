@@ -11,12 +11,13 @@ from appliance.cli.output import ingest_bar, print_json
 @common_options
 def demo(as_json: bool) -> None:
     """Ingest a sample folder into the collection `demo` and ask five questions, reading everything and from KV."""
-    from appliance.demo import run_demo
+    from appliance.demo import ask_samples, ingest_samples
     from appliance.service import Appliance
 
     with Appliance.open(current_settings()) as appliance:
         with ingest_bar() as progress:
-            report = run_demo(appliance, progress)
+            ingested = ingest_samples(appliance, progress)
+        report = ask_samples(appliance, ingested)
         if as_json:
             print_json(report.as_json())
             return

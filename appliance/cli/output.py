@@ -55,7 +55,8 @@ def ingest_bar() -> Iterator[Callable[["IngestProgress"], None]]:
                 bar.unit = unit
                 bar.reset(total)
             bar.total = total
-            bar.set_description_str(f"{'KV of ' if unit == 'chunk' else ''}{progress.document}"[:48], refresh=False)
+            what = f"KV of {progress.document}" if unit == "chunk" and progress.document else progress.document
+            bar.set_description_str(what[:48], refresh=False)
             bar.update(done - bar.n)
 
         yield tell

@@ -1,7 +1,7 @@
 """The demo: a folder of sample documents of an invented company, Brightwater Instruments, and five questions."""
 
 from appliance.demo.questions import DEMO_QUESTIONS, DemoQuestion, sample_folder
-from appliance.demo.show import DEMO_COLLECTION, DemoAnswer, DemoReport, run_demo
+from appliance.demo.show import DEMO_COLLECTION, DemoAnswer, DemoReport, ask_samples, ingest_samples, run_demo
 
 __all__ = [
     "DEMO_COLLECTION",
@@ -9,6 +9,8 @@ __all__ = [
     "DemoAnswer",
     "DemoQuestion",
     "DemoReport",
+    "ask_samples",
+    "ingest_samples",
     "run_demo",
     "sample_folder",
 ]

@@ -76,11 +76,20 @@ class DemoReport:
         return "\n".join(lines)
 
 
-def run_demo(appliance: Appliance, progress: Callable[[IngestProgress], None]) -> DemoReport:
-    """Ingest the sample folder (free when it is stored already) and ask the five questions."""
-    report = appliance.ingest([sample_folder()], DEMO_COLLECTION, "now", progress)
+def ingest_samples(appliance: Appliance, progress: Callable[[IngestProgress], None]) -> IngestReport:
+    """Ingest the sample folder; free when it is stored already."""
+    return appliance.ingest([sample_folder()], DEMO_COLLECTION, "now", progress)
+
+
+def ask_samples(appliance: Appliance, ingested: IngestReport) -> DemoReport:
+    """Ask each of the five questions twice."""
     appliance.prepare(DEMO_COLLECTION)
-    return DemoReport(report, tuple(_ask_twice(appliance, question) for question in DEMO_QUESTIONS))
+    return DemoReport(ingested, tuple(_ask_twice(appliance, question) for question in DEMO_QUESTIONS))
+
+
+def run_demo(appliance: Appliance, progress: Callable[[IngestProgress], None]) -> DemoReport:
+    """Both of the above."""
+    return ask_samples(appliance, ingest_samples(appliance, progress))
 
 
 def _ask_twice(appliance: Appliance, question: DemoQuestion) -> DemoAnswer:

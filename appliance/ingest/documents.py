@@ -65,9 +65,10 @@ class DocumentIngest:
     def _read(self, path: Path, collection: CollectionRow, kv: str, parser: DocumentParser) -> DocumentEntry:
         stamp = stamp_of(path)
         known = self._catalog.source(collection.id, str(path))
-        if known is not None and (known.size_bytes, known.mtime_ns) == (stamp.size_bytes, stamp.mtime_ns):
-            if known.document_id in self._stored:
-                return self._unchanged(path, self._catalog.document(known.document_id))
+        if known is not None and (known.size_bytes, known.mtime_ns) != (stamp.size_bytes, stamp.mtime_ns):
+            known = None
+        if known is not None and known.document_id in self._stored:
+            return self._unchanged(path, self._catalog.document(known.document_id))
         digest = digest_of(path, self._limits.file_bytes)
         same = self._catalog.document_by_digest(collection.id, digest)
         if same is not None and same.id in self._stored:
