@@ -65,7 +65,7 @@ def open_engine(settings: Settings) -> Engine:
     home.create()
     device, reason = choose_device(settings.device)
     folder = resolve_model(settings.model)
-    model = load_language_model(folder, device, settings.weights, home.root / "digests.json")
+    model = load_language_model(folder, device, settings.weights, home.root / "digests.json", settings.linears)
     template = PromptTemplate(model.tokenizer, model.name)
     reader = ChunkReader(model, template.head, settings.context, settings.codec)
     placers = choose_placers(settings.placer)
@@ -78,6 +78,7 @@ def open_engine(settings: Settings) -> Engine:
         "weights": model.weights,
         "dtype": str(model.dtype).removeprefix("torch."),
         "placer": f"{placers.placers[0].name}: {placers.reason}",
+        "linears": f"{model.linears.name}: {model.linears.reason}",
         "codec": settings.codec,
         "context": settings.context,
         "window_tokens": str(model.window),

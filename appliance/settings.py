@@ -35,8 +35,8 @@ def models_folder() -> Path:
 class Settings:
     """One process's choices. `model` and `embedding` are a folder, or a hub name the user asked for.
 
-    `pageable_bytes` None means a quarter of the memory that is free at start. `placer` and `direct_reads` force the
-    slow twins (`plain`, False). `context` and `codec` are those of new blocks.
+    `pageable_bytes` None means a quarter of the memory that is free at start. `placer`, `linears` and
+    `direct_reads` force the slow twins (`plain`, `plain`, False). `context` and `codec` are those of new blocks.
     """
 
     home: Path
@@ -45,6 +45,7 @@ class Settings:
     device: str = "auto"
     weights: str = "bf16"
     placer: str = "auto"
+    linears: str = "auto"
     direct_reads: bool = True
     pageable_bytes: int | None = None
     context: str = "head"

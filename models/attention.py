@@ -5,6 +5,7 @@ Three paths, chosen by shape: a whole prompt from position 0 (SDPA, causal), a f
 positions (SDPA with a mask by true position). Rows are masked by where tokens stand, never by their order.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -77,7 +78,7 @@ def grouped_attention(
     kv_heads, slots = key.shape[1], key.shape[2]
     group = heads // kv_heads
     folded = query[0].reshape(kv_heads, group * queries, head_dim)
-    scores = torch.matmul(folded, key[0].transpose(1, 2)).to(torch.float32).mul_(scale)
+    scores = _scaled_scores(folded, key[0].transpose(1, 2), scale)
     first = int(rows.positions[0]) if rows.first is None else rows.first
     if first + 1 < slots:
         tail = torch.arange(first + 1, slots, device=key.device)
@@ -85,6 +86,17 @@ def grouped_attention(
         scores.view(kv_heads, group, queries, slots)[..., first + 1 :].masked_fill_(hidden, float("-inf"))
     weights = torch.softmax(scores, dim=-1).to(value.dtype)
     return torch.matmul(weights, value[0]).view(1, heads, queries, head_dim)
+
+
+def _scaled_scores(query: torch.Tensor, key: torch.Tensor, scale: float) -> torch.Tensor:
+    """Scores ready for softmax. A scale that is a power of two (head_dim 16, 64, 256) is exact in any dtype.
+
+    Then the scores stay in the model's dtype, whose softmax computes in float32 anyway: widening them first costs a
+    fresh array as large as all scores, twice what the softmax itself takes.
+    """
+    if math.frexp(scale)[0] == 0.5:
+        return torch.matmul(query * scale, key)
+    return torch.matmul(query, key).to(torch.float32).mul_(scale)
 
 
 AttentionInterface.register(ARENA_ATTENTION, arena_attention)

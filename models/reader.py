@@ -9,6 +9,7 @@ from models.forward import contiguous_rows, run_rows
 from models.loading import LanguageModel
 from storage.blocks import BlockHeader, EncodedBlock, encode_block
 from storage.codecs import find_codec
+from storage.errors import BlockRefused
 
 CONTEXTS = ("head", "alone")
 
@@ -37,8 +38,10 @@ class ChunkReader:
     def read(self, token_ids: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys before rotary and values of a chunk, `[layers, kv_heads, tokens, head_dim]` in the model's dtype.
 
-        Raises PromptTooLong if head and chunk exceed the window.
+        Raises PromptTooLong if head and chunk exceed the window, BlockRefused where there is nothing to read.
         """
+        if not len(token_ids):
+            raise BlockRefused("an empty chunk has no keys and values: leave it out")
         first = self.head_tokens if self.context == "head" else 0
         end = first + len(token_ids)
         self._scratch.reserve(end)

@@ -25,6 +25,7 @@ _OPTIONS = (
         "--weights", type=click.Choice(["bf16", "int8", "int4"]), help="int8 and int4 need a GPU; default: bf16."
     ),
     click.option("--placer", type=click.Choice(["auto", "compiled", "plain"]), hidden=True, help="Force a twin."),
+    click.option("--linears", type=click.Choice(["auto", "packed", "plain"]), hidden=True, help="Force a twin."),
     click.option("--reads", type=click.Choice(["direct", "buffered"]), hidden=True, help="Force a twin."),
 )
 
@@ -40,7 +41,9 @@ def current_settings() -> Settings:
     """The settings of the running command: what stands after its name wins over what stands before."""
     chosen: dict[str, Any] = click.get_current_context().meta.get(__name__, {})
     settings = settings_from(chosen.get("home"), chosen.get("model"), chosen.get("embedding"))
-    named: dict[str, Any] = {name: chosen[name] for name in ("device", "weights", "placer") if name in chosen}
+    named: dict[str, Any] = {
+        name: chosen[name] for name in ("device", "weights", "placer", "linears") if name in chosen
+    }
     if chosen.get("reads") == "buffered":
         named["direct_reads"] = False
     _go_offline(settings)

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from models.packing import LinearChoice
 from models.rotary import RotaryTables
 from storage.geometry import Geometry
 
@@ -27,6 +28,7 @@ class LanguageModel:
     stop_ids: frozenset[int]
     identity: str
     weights_bytes: int
+    linears: LinearChoice
 
     @property
     def layers(self) -> nn.ModuleList:

@@ -17,7 +17,8 @@ def check_family(config: Any, name: str) -> None:
     if config.model_type not in ARCHITECTURES:
         raise ModelRefused(f"{name}: architecture {config.model_type!r} is not supported: use one of {ARCHITECTURES}")
     rotary = getattr(config, "rope_parameters", None)
-    if not isinstance(rotary, dict) or "rope_type" not in rotary:
+    per_layer = isinstance(rotary, dict) and any(isinstance(value, dict) for value in rotary.values())
+    if not isinstance(rotary, dict) or "rope_type" not in rotary or per_layer:
         raise ModelRefused(f"{name}: no single rotary embedding for all layers; stored keys cannot be moved")
     kind = rotary["rope_type"]
     if kind not in ROTARY_KINDS:

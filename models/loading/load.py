@@ -13,6 +13,7 @@ from models.errors import DeviceUnavailable, ModelMissing, ModelRefused
 from models.loading.base import LanguageModel
 from models.loading.families import check_family, window_tokens
 from models.loading.fingerprint import model_identity, weights_digest
+from models.packing import choose_linears, pack_linears
 from models.rotary import RotaryTables
 from storage.geometry import Geometry
 
@@ -33,9 +34,16 @@ def choose_device(asked: str) -> tuple[torch.device, str]:
 
 
 def load_language_model(
-    folder: Path, device: torch.device, weights: str = "bf16", digest_cache: Path | None = None
+    folder: Path,
+    device: torch.device,
+    weights: str = "bf16",
+    digest_cache: Path | None = None,
+    linears: str = "auto",
 ) -> LanguageModel:
-    """Load and check a model. Raises ModelMissing, ModelRefused or DeviceUnavailable with one line each."""
+    """Load and check a model. Raises ModelMissing, ModelRefused or DeviceUnavailable with one line each.
+
+    `linears` is one of models.packing.LINEARS.
+    """
     name = folder.name
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     config = _read_config(folder)
@@ -47,7 +55,11 @@ def load_language_model(
         geometry = Geometry(config.num_hidden_layers, config.num_key_value_heads, head_dim)
     except ValueError as error:
         raise ModelRefused(f"{name}: {error}") from error
+    choice = choose_linears(linears, device, dtype, weights)
     model = _load_weights(folder, dtype, device, weights)
+    weights_bytes = sum(tensor.numel() * tensor.element_size() for tensor in model.parameters())
+    if choice.name == "packed":
+        pack_linears(model.model.layers)
     identity = model_identity(
         config.to_dict(),
         weights_digest(folder, digest_cache),
@@ -67,7 +79,8 @@ def load_language_model(
         weights=weights,
         stop_ids=_stop_ids(model, tokenizer),
         identity=identity,
-        weights_bytes=sum(tensor.numel() * tensor.element_size() for tensor in model.parameters()),
+        weights_bytes=weights_bytes,
+        linears=choice,
     )
 
 
@@ -108,9 +121,9 @@ def _load_weights(folder: Path, dtype: torch.dtype, device: torch.device, weight
         )
         options["quantization_config"] = four_bit if weights == "int4" else quantised(load_in_8bit=True)
         options["device_map"] = {"": device}
+    loader: Any = AutoModelForCausalLM
     try:
-        model: Any
-        model, report = AutoModelForCausalLM.from_pretrained(
+        model, report = loader.from_pretrained(
             folder,
             attn_implementation=ARENA_ATTENTION,
             local_files_only=True,

@@ -3,7 +3,7 @@
 import errno
 import os
 import random
-from collections.abc import Buffer, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -173,16 +173,16 @@ def test_a_direct_read_that_is_refused_late(tmp_path: Path, monkeypatch: pytest.
     path, expected = write_block(tmp_path, block)
     calls, system_read = [], os.preadv
 
-    def first_fails(descriptor: int, buffers: Sequence[Buffer], offset: int) -> int:
+    def first_fails(descriptor: int, buffers: Sequence[memoryview], offset: int) -> int:
         calls.append(offset)
         if len(calls) == 1:
             raise OSError(errno.EINVAL, "not aligned enough")
         return system_read(descriptor, buffers, offset)
 
     monkeypatch.setattr(os, "preadv", first_fails)
-    before = len(os.listdir("/proc/self/fd"))
+    before = len(list(Path("/proc/self/fd").iterdir()))
     assert same_block(read_block_file(path, expected, AlignedBuffers()), block)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 @both_ways

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +15,8 @@ class Reference:
     """The same weights under transformers' eager attention."""
 
     def __init__(self, folder: Path) -> None:
-        self.model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32)
+        loader: Any = AutoModelForCausalLM
+        self.model = loader.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32)
         self.model.eval()
 
     @torch.inference_mode()
@@ -26,12 +28,13 @@ class Reference:
             bias = torch.zeros(mask.shape).masked_fill(~mask, torch.finfo(torch.float32).min)[None, None]
         positions = torch.arange(tokens.shape[1])[None]
         out = self.model(input_ids=tokens, attention_mask=bias, position_ids=positions, use_cache=False)
-        return out.logits[0, -1]
+        last: torch.Tensor = out.logits[0, -1]
+        return last
 
     @torch.inference_mode()
     def kv(self, ids: np.ndarray, first: int = 0) -> Layers:
         """Rotated keys and values `[1, kv_heads, tokens, head_dim]` a layer, computed at positions first…"""
-        cache = DynamicCache()
+        cache: Any = DynamicCache()
         tokens = torch.as_tensor(ids, dtype=torch.int64)[None]
         positions = torch.arange(first, first + tokens.shape[1])[None]
         self.model(input_ids=tokens, position_ids=positions, past_key_values=cache, use_cache=True)
@@ -47,7 +50,8 @@ class Reference:
         tokens = torch.as_tensor(tail, dtype=torch.int64)[None]
         positions = torch.arange(first, first + tokens.shape[1])[None]
         out = self.model(input_ids=tokens, position_ids=positions, past_key_values=cache, use_cache=True)
-        return out.logits[0, -1]
+        last: torch.Tensor = out.logits[0, -1]
+        return last
 
     def moved(self, keys: torch.Tensor, old_first: int, new_first: int) -> torch.Tensor:
         """Rotated keys of one layer moved from one run of positions to another, through the model's own rotary."""

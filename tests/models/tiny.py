@@ -33,7 +33,8 @@ def tiny_tokenizer() -> PreTrainedTokenizerFast:
     tokenizer = Tokenizer(models.BPE(vocab={letter: i for i, letter in enumerate(alphabet)}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    fast = PreTrainedTokenizerFast(
+    wrapped: Any = PreTrainedTokenizerFast
+    fast: PreTrainedTokenizerFast = wrapped(
         tokenizer_object=tokenizer, bos_token="<s>", eos_token="<|im_end|>", additional_special_tokens=["<|im_start|>"]
     )
     fast.chat_template = CHAT_TEMPLATE
@@ -64,7 +65,8 @@ def save_tiny_model(folder: Path, architecture: str = "llama", rotary: str = "de
     for name, value in changes.items():
         setattr(config, name, value)
     torch.manual_seed(7)
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    maker: Any = AutoModelForCausalLM
+    model = maker.from_config(config, dtype=torch.float32)
     for parameter_name, parameter in model.named_parameters():
         if parameter_name.endswith("bias") or "norm" in parameter_name:
             # Libraries begin biases at 0 and norms at 1, which would hide a key taken before them.

@@ -85,15 +85,22 @@ def header_table(raw: bytes) -> dict[str, Any]:
     return table
 
 
+BLANK_FIELD = '"header_xxh3_128":"' + BLANK_CHECKSUM + '"'
+
+
 def forged_header(table: dict[str, Any]) -> bytes:
     """A header that says what `table` says, padded and with a right checksum of itself."""
     table["__metadata__"]["header_xxh3_128"] = BLANK_CHECKSUM
-    text = json.dumps(table, separators=(",", ":")).encode()
+    return sealed(json.dumps(table, separators=(",", ":")))
+
+
+def sealed(json_text: str) -> bytes:
+    """Any text with a `BLANK_FIELD` in it as a header: length, text, spaces, and the right checksum in that field."""
+    text = json_text.encode()
     padded = text + b" " * (-(LENGTH_BYTES + len(text)) % ALIGNMENT_BYTES)
     blank = len(padded).to_bytes(LENGTH_BYTES, "little") + padded
     checksum = xxhash.xxh3_128_hexdigest(blank)
-    field = '"header_xxh3_128":"'
-    return blank.replace((field + BLANK_CHECKSUM).encode(), (field + checksum).encode(), 1)
+    return blank.replace(BLANK_FIELD.encode(), BLANK_FIELD.replace(BLANK_CHECKSUM, checksum).encode(), 1)
 
 
 def same_block(found: EncodedBlock, expected: EncodedBlock) -> bool:

@@ -1,0 +1,78 @@
+"""Linear layers with weights packed once for the processor's matrix kernels (oneDNN), instead of at every call.
+
+torch's plain bfloat16 `linear` on a CPU reorders the weights each time it is called; for the few rows of a question
+that costs more than the product. Packed weights give the same bits (tests/models/test_packing.py) about twice as fast
+at 25 rows, and a sixth faster at 1,750 (docs/benchmarks.md). The plain layer is the slow twin.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from models.errors import DeviceUnavailable
+
+LINEARS = ("auto", "packed", "plain")
+_PACKED_ROWS = 32  # the number of rows the packing is laid out for: about a question's
+_PROBE = (24, 64, 96)  # rows, inputs, outputs
+
+
+class PackedLinear(nn.Module):
+    """Stands in for an `nn.Linear` in bfloat16 on a CPU; its input is `[…, in_features]`."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        with torch.inference_mode():
+            self._packed = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), _PACKED_ROWS)
+        self._bias = None if linear.bias is None else linear.bias.detach()
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        packed: torch.Tensor = torch.ops.mkldnn._linear_pointwise(rows, self._packed, self._bias, "none", [], "")
+        return packed
+
+
+@dataclass(frozen=True)
+class LinearChoice:
+    """Whether linear layers are packed, and why."""
+
+    name: str
+    reason: str
+
+
+def choose_linears(asked: str, device: torch.device, dtype: torch.dtype, weights: str) -> LinearChoice:
+    """`auto` packs where a probe shows that it works and gives the same bits. Raises DeviceUnavailable."""
+    if asked not in LINEARS:
+        raise DeviceUnavailable(f"linears {asked!r} are unknown: choose one of {', '.join(LINEARS)}")
+    if asked == "plain":
+        return LinearChoice("plain", "asked for")
+    why_not = _why_not(device, dtype, weights)
+    if why_not is None:
+        return LinearChoice("packed", "oneDNN packs, and a probe gave the same bits")
+    if asked == "packed":
+        raise DeviceUnavailable(f"packed linears cannot be used ({why_not}): use --linears plain")
+    return LinearChoice("plain", why_not)
+
+
+def pack_linears(layers: nn.Module) -> int:
+    """Replace every `nn.Linear` below `layers`, freeing its plain weights; returns how many."""
+    packed = 0
+    for module in list(layers.modules()):
+        for name, child in list(module.named_children()):
+            if type(child) is nn.Linear:
+                setattr(module, name, PackedLinear(child))
+                packed += 1
+    return packed
+
+
+def _why_not(device: torch.device, dtype: torch.dtype, weights: str) -> str | None:
+    if device.type != "cpu" or dtype != torch.bfloat16 or weights != "bf16":
+        return "only bfloat16 weights on a CPU are packed"
+    rows, inputs, outputs = _PROBE
+    linear = nn.Linear(inputs, outputs, dtype=dtype).requires_grad_(False)
+    sample = torch.linspace(-2, 2, rows * inputs).reshape(1, rows, inputs).to(dtype)
+    try:
+        same = torch.equal(PackedLinear(linear)(sample), linear(sample))
+    except (RuntimeError, AttributeError, NotImplementedError) as error:
+        return f"torch cannot pack here: {str(error).splitlines()[0]}"
+    return None if same else "packed layers gave other numbers here"

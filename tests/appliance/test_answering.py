@@ -1,0 +1,109 @@
+"""Questions and the KV they find: none yet, some, and what is kept of what they computed."""
+
+from pathlib import Path
+
+import pytest
+
+from appliance.service import Answer, Appliance
+from storage.errors import DiskFull
+from storage.store import BlockStore
+from tests.appliance.fixtures import QUESTION
+from tests.appliance.stored import files_of, ready_blocks
+
+
+def ask(appliance: Appliance, top_k: int = 3) -> Answer:
+    return appliance.answer(QUESTION, strategy="reuse", top_k=top_k, max_new_tokens=12)
+
+
+@pytest.mark.parametrize("kv", ["idle", "off"])
+def test_before_kv_is_ready(appliance: Appliance, sample_files: Path, reads: list[str], kv: str) -> None:
+    report = appliance.ingest([sample_files], kv=kv)
+    assert (report.kv_bytes, reads) == (0, [])
+    first, second, third = ask(appliance), ask(appliance), ask(appliance)
+    assert first.answer_ids == second.answer_ids == third.answer_ids != ()
+    assert first.tiers == {"computed": 3}
+    if kv == "off":
+        assert second.tiers == third.tiers == {"computed": 3}
+        assert ready_blocks(appliance.settings.home) == []
+        assert files_of(appliance.home.blocks) == {}
+    else:
+        assert (second.tiers, third.tiers) == ({"disk": 3}, {"pageable": 3})
+        assert len(ready_blocks(appliance.settings.home)) == len(reads) == 3
+    assert first.warnings == second.warnings == third.warnings == ()
+
+
+def test_a_computed_block_is_the_ingested_block(appliance: Appliance, sample_files: Path, tmp_path: Path) -> None:
+    """The same file name and bytes, whoever came first."""
+    appliance.ingest([sample_files])
+    expected = files_of(appliance.home.blocks)
+    answer = ask(appliance, top_k=20).answer_ids
+    for document in appliance.documents():
+        appliance.remove(document.id)
+    assert files_of(appliance.home.blocks) == {}
+    appliance.ingest([sample_files], kv="idle")
+    computed = ask(appliance, top_k=20)
+    assert computed.answer_ids == answer
+    assert set(computed.tiers) == {"computed"}
+    assert files_of(appliance.home.blocks) == expected
+
+
+def test_some_blocks_are_there(appliance: Appliance, sample_files: Path, reads: list[str]) -> None:
+    appliance.ingest([sample_files], kv="idle")
+    whole = ask(appliance, top_k=1)
+    assert whole.tiers == {"computed": 1}
+    mixed = ask(appliance)
+    assert mixed.tiers == {"disk": 1, "computed": 2}
+    assert len(reads) == len(set(reads)) == 3
+    assert mixed.tokens["reused"] < mixed.tokens["prompt"] - mixed.tokens["reused"] + mixed.tokens["prompt"]
+    assert ask(appliance).answer_ids == mixed.answer_ids
+
+
+def test_what_cannot_be_kept_is_a_warning(
+    appliance: Appliance, sample_files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    appliance.ingest([sample_files], kv="idle")
+    with monkeypatch.context() as full:
+
+        def refuse(*_arguments: object) -> None:
+            raise DiskFull("no room left to write here: free some space on this disk and try again")
+
+        full.setattr(BlockStore, "publish", refuse)
+        answer = ask(appliance)
+    assert answer.answer_ids == ask(appliance).answer_ids
+    assert [warning.startswith("a computed block was not kept: no room left") for warning in answer.warnings] == [
+        True
+    ] * 3
+    assert ask(appliance).tiers == {"disk": 3}
+
+
+def test_a_document_deleted_while_the_answer_streams(appliance: Appliance, sample_files: Path) -> None:
+    appliance.ingest([sample_files], kv="idle")
+    stream = appliance.ask(QUESTION, strategy="reuse", top_k=20, max_new_tokens=30)
+    next(stream)
+    next(stream)
+    for document in list(appliance.catalog.documents()):
+        appliance.catalog.begin_delete(document.id)  # `remove` would wait for this answer
+    assert list(stream)[-1] is not None
+    assert ready_blocks(appliance.settings.home) == []
+    assert files_of(appliance.home.blocks) == {}
+
+
+def test_sources_are_spans_of_the_documents(appliance: Appliance, sample_files: Path) -> None:
+    appliance.ingest([sample_files])
+    answer = ask(appliance, top_k=20)
+    scores = [source.score for source in answer.sources]
+    assert scores == sorted(scores, reverse=True)
+    text = (sample_files / "pump.txt").read_text()
+    for source in answer.sources:
+        assert source.end - source.start == len(source.text)
+        if source.document == "pump":
+            assert text[source.start : source.end] == source.text
+    assert {source.document for source in answer.sources} == {"pump", "House rules", "Prices"}
+
+
+def test_a_request_that_only_just_fits(appliance: Appliance, sample_files: Path) -> None:
+    appliance.ingest([sample_files])
+    window = appliance.engine.model.window
+    prompt = ask(appliance, top_k=1).tokens["prompt"]
+    answer = appliance.answer(QUESTION, top_k=1, max_new_tokens=window - prompt)
+    assert answer.tokens["generated"] > 0

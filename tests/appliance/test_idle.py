@@ -1,0 +1,147 @@
+"""Background work: waiting KV is computed while nobody asks, yields to questions, survives failures, ends on close."""
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from appliance.service import Appliance
+from models.reader import ChunkReader
+from storage.errors import DiskFull, StorageError
+from storage.store import BlockStore
+from tests.appliance.fixtures import QUESTION
+from tests.appliance.stored import files_of, ready_blocks
+
+PATIENCE_S = 10.0
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < end, "nothing happened"
+        time.sleep(0.01)
+
+
+def without_kv(appliance: Appliance) -> int:
+    return int(appliance.status()["chunks_without_kv"])
+
+
+def test_waiting_kv_is_computed(appliance: Appliance, sample_files: Path, reads: list[str]) -> None:
+    report = appliance.ingest([sample_files], kv="idle")
+    assert without_kv(appliance) == report.chunks
+    expected = appliance.answer(QUESTION, strategy="full", max_new_tokens=8).answer_ids
+    appliance.start_idle_work()
+    appliance.start_idle_work()  # once is enough
+    wait_for(lambda: without_kv(appliance) == 0)
+    assert len(reads) == len(set(reads)) == report.chunks
+    assert appliance.answer(QUESTION, strategy="reuse", max_new_tokens=8).tiers == {"disk": 4}
+    assert appliance.answer(QUESTION, strategy="full", max_new_tokens=8).answer_ids == expected
+
+
+def test_an_ingest_wakes_it(appliance: Appliance, sample_files: Path, reads: list[str]) -> None:
+    appliance.start_idle_work()
+    time.sleep(0.05)
+    report = appliance.ingest([sample_files], kv="idle")
+    wait_for(lambda: without_kv(appliance) == 0)
+    assert len(reads) == report.chunks
+
+
+def test_off_is_never_computed_ahead(appliance: Appliance, sample_files: Path, reads: list[str]) -> None:
+    report = appliance.ingest([sample_files / "pump.txt"], kv="off")
+    other = appliance.ingest([sample_files / "rules.md"], kv="idle")
+    appliance.start_idle_work()
+    wait_for(lambda: len(reads) == other.chunks)
+    appliance.close()
+    assert len(reads) == other.chunks
+    assert len(ready_blocks(appliance.settings.home)) == other.chunks
+    assert report.chunks > 0
+
+
+def test_a_question_goes_before_the_next_chunk(
+    appliance: Appliance, sample_files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    appliance.ingest([sample_files], kv="idle")
+    appliance.prepare("default")
+    began, let_go, order = threading.Event(), threading.Event(), list[str]()
+    block = ChunkReader.block
+
+    def slow(self: ChunkReader, *arguments: Any) -> Any:
+        if threading.current_thread().name == "idle-kv":
+            order.append("chunk")
+            began.set()
+            let_go.wait(PATIENCE_S)
+        return block(self, *arguments)
+
+    monkeypatch.setattr(ChunkReader, "block", slow)
+    appliance.start_idle_work()
+    assert began.wait(PATIENCE_S)
+
+    def ask() -> None:
+        appliance.answer(QUESTION, strategy="full", max_new_tokens=4)
+        order.append("answer")
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    wait_for(lambda: appliance.turns._waiting_questions == 1)
+    let_go.set()
+    asking.join(PATIENCE_S)
+    wait_for(lambda: without_kv(appliance) == 0)
+    assert order[:2] == ["chunk", "answer"] or order[:3] == ["chunk", "answer", "chunk"]
+    assert order.index("answer") == 1
+
+
+@pytest.mark.parametrize("error", [DiskFull("no room left here: free some"), StorageError("the disk is odd: check it")])
+def test_a_failure_does_not_end_it(
+    appliance: Appliance, sample_files: Path, monkeypatch: pytest.MonkeyPatch, error: StorageError
+) -> None:
+    with monkeypatch.context() as broken:
+
+        def refuse(*_arguments: object) -> None:
+            raise error
+
+        broken.setattr(BlockStore, "publish", refuse)
+        appliance.ingest([sample_files], kv="idle")
+        appliance.start_idle_work()
+        idle = appliance._idle
+        assert idle is not None
+        wait_for(lambda: idle.failure == str(error))
+        assert appliance.answer(QUESTION, max_new_tokens=4).tiers == {"computed": 4}
+    appliance.ingest([sample_files])  # wakes it
+    wait_for(lambda: without_kv(appliance) == 0)
+    wait_for(lambda: idle.failure is None)
+
+
+def test_close_stops_after_the_chunk_in_hand(
+    appliance: Appliance, sample_files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    appliance.ingest([sample_files], kv="idle")
+    began = threading.Event()
+    block = ChunkReader.block
+
+    def slow(self: ChunkReader, *arguments: Any) -> Any:
+        began.set()
+        time.sleep(0.2)
+        return block(self, *arguments)
+
+    monkeypatch.setattr(ChunkReader, "block", slow)
+    appliance.start_idle_work()
+    assert began.wait(PATIENCE_S)
+    appliance.close()
+    blocks = ready_blocks(appliance.settings.home)
+    assert len(blocks) in (1, 2)
+    assert set(files_of(appliance.home.blocks)) == {row.file for row in blocks}
+    appliance.close()  # safe to repeat
+
+
+def test_what_a_kill_left_is_finished(appliance: Appliance, sample_files: Path, reads: list[str]) -> None:
+    """`serve` after an `ingest --kv now` that was killed before its KV was there."""
+    with pytest.MonkeyPatch.context() as killed:
+        killed.setattr("appliance.ingest.kv.KvIngest.pending", lambda *_: [])
+        report = appliance.ingest([sample_files], kv="now")
+    assert reads == []
+    appliance.start_idle_work()
+    wait_for(lambda: without_kv(appliance) == 0)
+    assert len(reads) == report.chunks
