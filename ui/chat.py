@@ -33,32 +33,9 @@ def chat_page(appliance: Appliance, switches: StopSwitches) -> ChatPage:
     """Lay the chat out in the current `gr.Blocks` and connect it."""
     with gr.Row(elem_id="chat"):
         with gr.Column(scale=5, min_width=320):
-            conversation = gr.Chatbot(
-                elem_id="conversation",
-                show_label=False,
-                container=False,
-                height="max(300px, calc(100dvh - 262px))",
-                placeholder=_EMPTY,
-                buttons=["copy"],
-                feedback_options=None,
-                sanitize_html=True,
-                allow_tags=False,
-                latex_delimiters=[],
-                allow_file_downloads=False,
-                layout="bubble",
-            )
+            conversation = _conversation()
             add_documents = gr.Button("Add documents", variant="primary", visible=False, elem_id="add-documents")
-            question = gr.Textbox(
-                elem_id="question",
-                label="Question",
-                show_label=False,
-                container=False,
-                placeholder="Ask your documents",
-                submit_btn=True,
-                autofocus=True,
-                max_lines=6,
-                max_length=4000,
-            )
+            question = _question()
         with gr.Column(scale=3, min_width=300, elem_id="evidence"):
             with gr.Row(elem_id="choices"):
                 collection = gr.Dropdown(
@@ -102,6 +79,39 @@ def chat_page(appliance: Appliance, switches: StopSwitches) -> ChatPage:
     asking.then(_ready_again, None, question, show_progress="hidden", api_visibility="private", concurrency_limit=None)
     question.stop(stop_answer, show_progress="hidden", api_visibility="private", concurrency_limit=None)
     return ChatPage(conversation, collection, add_documents)
+
+
+def _conversation() -> Any:
+    """The messages; text of models and documents is shown as sanitised Markdown."""
+    return gr.Chatbot(
+        elem_id="conversation",
+        show_label=False,
+        container=False,
+        height="max(300px, calc(100dvh - 262px))",
+        placeholder=_EMPTY,
+        buttons=["copy"],
+        feedback_options=None,
+        sanitize_html=True,
+        allow_tags=False,
+        latex_delimiters=[],
+        allow_file_downloads=False,
+        layout="bubble",
+    )
+
+
+def _question() -> Any:
+    """The box below, with its send and stop button."""
+    return gr.Textbox(
+        elem_id="question",
+        label="Question",
+        show_label=False,
+        container=False,
+        placeholder="Ask your documents",
+        submit_btn=True,
+        autofocus=True,
+        max_lines=6,
+        max_length=4000,
+    )
 
 
 def _ready_again() -> Any:

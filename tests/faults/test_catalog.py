@@ -289,16 +289,3 @@ def test_a_damaged_catalog_is_set_aside_with_its_log(tmp_path: Path) -> None:
             assert again.documents() == []
             assert again.faults() == []
     assert len(list(home.quarantine.glob("catalog-*.db"))) == 2
-
-
-def test_a_kill_while_the_catalog_is_made_is_made_good(tmp_path: Path) -> None:
-    home = Home(tmp_path)
-    home.create()
-    made = sqlite3.connect(home.catalog_file)
-    made.executescript(
-        "CREATE TABLE _sqlite_migrations (id INTEGER PRIMARY KEY, migration_set TEXT, name TEXT, applied_at TEXT);"
-        "CREATE UNIQUE INDEX i ON _sqlite_migrations (migration_set, name)"
-    )
-    made.close()
-    with Catalog.open(home) as catalog:
-        assert catalog.collections() == []
