@@ -213,7 +213,7 @@ def test_a_chunk_the_model_cannot_read_costs_itself(
     appliance: Appliance, sample_files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader = appliance.engine.reader
-    block, refused = reader.block, []
+    block, refused = reader.block, list[object]()
 
     def once_refusing(*arguments: Any, **named: Any) -> Any:
         if not refused:

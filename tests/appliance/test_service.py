@@ -4,13 +4,16 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Generator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from appliance.errors import ApplianceError, NoDocuments, QuestionRefused, UnknownCollection, UnknownDocument
-from appliance.service import Answer, AnswerFinished, AnswerStarted, AnswerText, Appliance
+from appliance.service import Answer, AnswerEvent, AnswerFinished, AnswerStarted, AnswerText, Appliance
 from appliance.settings import Settings
 from tests.appliance.fixtures import QUESTION, save_tiny_embedding
 from tests.appliance.stored import ready_blocks
@@ -125,9 +128,8 @@ def test_a_stopped_answer_leaves_the_model_to_the_next(appliance: Appliance, sam
     stop = threading.Event()
     stop.set()
     assert appliance.answer(QUESTION, stop=stop).tokens["generated"] == 0
-    stream = appliance.ask(QUESTION, max_new_tokens=50)
-    next(stream)
-    stream.close()  # the page was closed
+    with closing(cast("Generator[AnswerEvent, None, None]", appliance.ask(QUESTION, max_new_tokens=50))) as stream:
+        next(stream)  # and then the page was closed
     assert ask(appliance).tokens["generated"] > 0
 
 
@@ -152,8 +154,10 @@ def test_a_missing_model_is_one_line(settings: Settings, sample_files: Path, tmp
     hollow = tmp_path / "hollow"
     hollow.mkdir()
     for folder in (tmp_path / "nothing", hollow):
+        named: dict[str, Any] = {field: str(folder)}
+        changed = replace(settings, **named)
         with (
-            Appliance.open(replace(settings, **{field: str(folder)})) as appliance,
+            Appliance.open(changed) as appliance,
             pytest.raises(ApplianceError, match=str(folder)) as missing,
         ):
             appliance.answer(QUESTION)

@@ -100,3 +100,11 @@ def test_at_once_and_without_torch(appliance: Appliance, sample_files: Path, arg
         if fastest < 2:
             break
     assert fastest < 2
+
+
+def test_the_note_of_the_engine_is_a_convenience(appliance: Appliance, sample_files: Path) -> None:
+    """Where it cannot be written (a full disk), documents go in and questions are answered all the same."""
+    (appliance.home.root / "engine.json").mkdir()
+    assert not appliance.ingest([sample_files]).failed
+    assert appliance.answer(QUESTION, max_new_tokens=2).sources
+    assert read_status(appliance.settings)["engine"] == {}
