@@ -57,7 +57,7 @@ class StoredBlocks:
     def warnings(self) -> list[str]:
         """One line for each block that failed its check."""
         told = {self._wanted[chunk].key: str(damage) for chunk, damage in sorted(self._damaged.items())}
-        return [f"damaged block computed again: {line}" for line in told.values()]
+        return [f"damaged block: {line}" for line in told.values()]
 
     def settle(self, catalog: Catalog) -> list[str]:
         """Quarantine what was damaged and keep what was computed; returns warnings about what could not be kept.

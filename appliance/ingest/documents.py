@@ -5,18 +5,23 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from appliance.chunking import ChunkSpan
 from appliance.engine import Engine
 from appliance.errors import DocumentRejected, NothingToIngest
 from appliance.ingest.base import DocumentEntry, IngestProgress, ProgressListener
 from appliance.ingest.reading import digest_of, new_document, parse_and_chunk, stamp_of, stored_document
-from appliance.parsing import DocumentParser, FoundFiles, ParserLimits, find_documents
+from appliance.parsing import DocumentParser, FoundFiles, ParsedDocument, ParserLimits, find_documents
 from appliance.removal import finish_removals
+from appliance.retrieval import text_to_embed
 from appliance.turns import Turns
+from models.embedding import Vectors
 from storage.catalog import Catalog, CollectionRow, DocumentRow
 from storage.document_files import document_files, publish_document_file
 from storage.errors import DiskFull, StorageError
 from storage.home import Home
 from storage.store import BlockStore
+
+_EMBEDDED_A_TURN = 16
 
 
 class DocumentIngest:
@@ -68,25 +73,38 @@ class DocumentIngest:
         if known is not None and (known.size_bytes, known.mtime_ns) != (stamp.size_bytes, stamp.mtime_ns):
             known = None
         if known is not None and known.document_id in self._stored:
-            return self._unchanged(path, self._catalog.document(known.document_id))
+            return self._unchanged(path, self._catalog.document(known.document_id), kv)
         digest = digest_of(path, self._limits.file_bytes)
         same = self._catalog.document_by_digest(collection.id, digest)
         if same is not None and same.id in self._stored:
             replaced = self._catalog.attach_source(collection.id, str(path), same.id, stamp.size_bytes, stamp.mtime_ns)
             finish_removals(self._home, self._catalog, self._store, replaced)
-            return self._unchanged(path, same)
+            return self._unchanged(path, same, kv)
         parsed, spans = parse_and_chunk(path, parser, self._engine, collection.chunk_tokens)
-        with self._turns.background():
-            began = time.perf_counter()
-            document = new_document(path, stamp, digest, collection, kv, parsed, spans, self._engine)
-            self.embedding_seconds += time.perf_counter() - began
+        if stamp_of(path) != stamp:
+            raise DocumentRejected(f"{path.name} changed while it was read: ingest it again")
+        windows = self._embed(parsed, spans)
+        document = new_document(path, stamp, digest, collection, kv, parsed, spans, windows)
         publish_document_file(self._home, stored_document(document, collection.name, parsed))
         self._stored.add(document.id)
         replaced = self._catalog.publish_document(document)
         finish_removals(self._home, self._catalog, self._store, replaced)
         return DocumentEntry(str(path), "ready", len(document.chunks))
 
-    def _unchanged(self, path: Path, document: DocumentRow) -> DocumentEntry:
+    def _embed(self, parsed: ParsedDocument, spans: Sequence[ChunkSpan]) -> list[Vectors]:
+        """The windows' vectors of every chunk, a few chunks a turn, so that a question never waits for a long file."""
+        texts = [text_to_embed(parsed.title, parsed.text[span.start : span.end]) for span in spans]
+        windows: list[Vectors] = []
+        for first in range(0, len(texts), _EMBEDDED_A_TURN):
+            with self._turns.background():
+                began = time.perf_counter()
+                windows += self._engine.embedding.embed_windows(texts[first : first + _EMBEDDED_A_TURN])
+                self.embedding_seconds += time.perf_counter() - began
+        return windows
+
+    def _unchanged(self, path: Path, document: DocumentRow, kv: str) -> DocumentEntry:
+        if document.kv != kv:
+            self._catalog.set_kv(document.id, kv)  # what the last ingest asked for is what is done
         return DocumentEntry(str(path), "unchanged", document.chunks)
 
     def _forget_vanished(self, paths: Sequence[Path], collection: CollectionRow) -> list[DocumentEntry]:

@@ -9,7 +9,7 @@ from appliance.chunking import ChunkSpan, split_into_chunks
 from appliance.engine import Engine
 from appliance.errors import DocumentRejected
 from appliance.parsing import DocumentParser, ParsedDocument
-from appliance.retrieval import text_to_embed
+from models.embedding import Vectors
 from storage.catalog import CollectionRow, NewChunk, NewDocument
 from storage.document_files import StoredDocument
 
@@ -75,14 +75,12 @@ def new_document(
     kv: str,
     parsed: ParsedDocument,
     spans: list[ChunkSpan],
-    engine: Engine,
+    windows: list[Vectors],
 ) -> NewDocument:
-    """The document with its vectors, ready to publish."""
-    texts = [parsed.text[span.start : span.end] for span in spans]
-    windows = engine.embedding.embed_windows([text_to_embed(parsed.title, text) for text in texts])
+    """The document with the vectors of its chunks' windows, ready to publish."""
     chunks = tuple(
-        NewChunk(ordinal, span.page, span.start, span.end, text, vectors)
-        for ordinal, (span, text, vectors) in enumerate(zip(spans, texts, windows, strict=True))
+        NewChunk(ordinal, span.page, span.start, span.end, parsed.text[span.start : span.end], vectors)
+        for ordinal, (span, vectors) in enumerate(zip(spans, windows, strict=True))
     )
     return NewDocument(
         id=document_id(collection.name, digest),

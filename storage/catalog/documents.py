@@ -88,6 +88,13 @@ class Documents(Section):
                     return found[0]
         raise UnknownRow(f"there is no document {text!r}: see `appliance list`")
 
+    def set_kv(self, document_id: str, kv: str) -> None:
+        """Change when the document's KV is computed (`now`, `idle`, `off`). Raises UnknownRow, StorageError."""
+        with self._connection.write() as sqlite:
+            changed = sqlite.execute("UPDATE documents SET kv = ? WHERE id = ?", (kv, document_id)).rowcount
+        if not changed:
+            raise UnknownRow(f"there is no document {document_id!r}: see `appliance list`")
+
     def chunks(self, chunk_ids: Sequence[int]) -> list[ChunkRow]:
         """The chunks with these ids, in the order given; those of no ready document are left out."""
         found: dict[int, ChunkRow] = {}

@@ -223,7 +223,7 @@ def test_damage_on_a_full_disk_still_answers(stored: Settings, monkeypatch: pyte
             answer = ask(appliance)
         assert answer.answer_ids == expected.answer_ids
         assert [warning.split(":")[0] for warning in answer.warnings] == [
-            "damaged block computed again",
+            "damaged block",
             "a damaged block was not set aside",
             "a computed block was not kept",
         ]
