@@ -1,6 +1,7 @@
 """The loaded models of one process: language model, prompt template, reader, executor, embedding model."""
 
 import json
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,10 +14,11 @@ from models.embedding import EmbeddingModel
 from models.executor import ComputedSource, Executor
 from models.loading import LanguageModel, choose_device, digest_fields, load_language_model, resolve_model
 from models.placing import choose_placers
-from models.prompt import CHUNK_TEMPLATE, PromptTemplate
+from models.prompt import CHUNK_TEMPLATE, PromptTemplate, starts_of, text_tokenizer
 from models.reader import ChunkReader
 from models.strategies import find_strategy
 from storage.blocks import block_key
+from storage.direct_reads import probe_direct_reads
 from storage.home import Home
 
 
@@ -62,15 +64,17 @@ class Engine:
 def open_engine(settings: Settings) -> Engine:
     """Load both models. Raises ModelMissing, ModelRefused, DeviceUnavailable."""
     home = Home(settings.home)
-    home.create()
     device, reason = choose_device(settings.device)
     folder = resolve_model(settings.model)
-    model = load_language_model(folder, device, settings.weights, home.root / "digests.json", settings.linears)
+    model = load_language_model(
+        folder, device, settings.weights, _kept_file(home, "digests.json"), settings.linears, settings.attention
+    )
     template = PromptTemplate(model.tokenizer, model.name)
     reader = ChunkReader(model, template.head, settings.context, settings.codec)
     placers = choose_placers(settings.placer)
     executor = Executor(reader, placers)
     embedding = EmbeddingModel.load(resolve_model(settings.embedding))
+    direct, why_direct = probe_direct_reads(home.temporary, settings.direct_reads)
     head = ",".join(str(token) for token in template.head)
     choices = {
         "model": model.name,
@@ -79,30 +83,38 @@ def open_engine(settings: Settings) -> Engine:
         "dtype": str(model.dtype).removeprefix("torch."),
         "placer": f"{placers.placers[0].name}: {placers.reason}",
         "linears": f"{model.linears.name}: {model.linears.reason}",
+        "attention": f"{model.attention.name}: {model.attention.reason}",
+        "reads": f"{'direct' if direct else 'buffered'}: {why_direct}",
         "codec": settings.codec,
         "context": settings.context,
         "window_tokens": str(model.window),
     }
-    _remember(home.root / "engine.json", choices)
+    fingerprint = digest_fields([model.identity, head, CHUNK_TEMPLATE])
+    if (file := _kept_file(home, "engine.json")) is not None:
+        _remember(file, {**choices, "fingerprint": fingerprint})
     return Engine(
         model=model,
         template=template,
         reader=reader,
         executor=executor,
         embedding=embedding,
-        fingerprint=digest_fields([model.identity, head, CHUNK_TEMPLATE]),
+        fingerprint=fingerprint,
         tokenizer=digest_fields([model.tokenizer.backend_tokenizer.to_str(), CHUNK_TEMPLATE]),
         choices=choices,
     )
+
+
+def _kept_file(home: Home, name: str) -> Path | None:
+    """A file of the data folder, or None where there is none yet or we may not write (a look, a dry run)."""
+    return home.root / name if os.access(home.root, os.W_OK) else None
 
 
 def text_cutter(settings: Settings) -> Callable[[str], list[int]]:
     """Where the tokens of a text begin, by the language model's tokenizer alone; cuts documents into chunks."""
     from tokenizers import Tokenizer
 
-    tokenizer = Tokenizer.from_file(str(resolve_model(settings.model) / "tokenizer.json"))
-    tokenizer.encode_special_tokens = True
-    return lambda text: [start for start, _ in tokenizer.encode(text, add_special_tokens=False).offsets]
+    tokenizer = text_tokenizer(Tokenizer.from_file(str(resolve_model(settings.model) / "tokenizer.json")))
+    return lambda text: starts_of(tokenizer, text)
 
 
 def _encoded_bytes(engine: Engine, tokens: int) -> int:

@@ -5,6 +5,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from models.resolve import settled_name
+
 EMBEDDED_MODEL = "smollm2-135m-instruct"
 EMBEDDED_EMBEDDING = "all-minilm-l6-v2"
 DEFAULT_COLLECTION = "default"
@@ -35,8 +37,9 @@ def models_folder() -> Path:
 class Settings:
     """One process's choices. `model` and `embedding` are a folder, or a hub name the user asked for.
 
-    `pageable_bytes` None means a quarter of the memory that is free at start. `placer`, `linears` and
-    `direct_reads` force the slow twins (`plain`, `plain`, False). `context` and `codec` are those of new blocks.
+    `pageable_bytes` None means a quarter of the memory that is free at start. `placer`, `linears`,
+    `attention` and `direct_reads` force the slow twins (`plain` and False). `context` and `codec` are those of new
+    blocks.
     """
 
     home: Path
@@ -46,6 +49,7 @@ class Settings:
     weights: str = "bf16"
     placer: str = "auto"
     linears: str = "auto"
+    attention: str = "auto"
     direct_reads: bool = True
     pageable_bytes: int | None = None
     context: str = "head"
@@ -61,6 +65,6 @@ def settings_from(home: Path | None = None, model: str | None = None, embedding:
     """Settings with every default filled in; pass what the user chose through `dataclasses.replace`."""
     return Settings(
         home=(home or default_home()).expanduser().absolute(),
-        model=model or str(models_folder() / EMBEDDED_MODEL),
-        embedding=embedding or str(models_folder() / EMBEDDED_EMBEDDING),
+        model=settled_name(model or str(models_folder() / EMBEDDED_MODEL)),
+        embedding=settled_name(embedding or str(models_folder() / EMBEDDED_EMBEDDING)),
     )

@@ -1,7 +1,7 @@
 """Attention over the arena, registered with transformers under the name `arena`.
 
 Three paths, chosen by shape: a whole prompt from position 0 (SDPA, causal), a few queries at the end of a long past
-(grouped matmul, which on a CPU is several times faster than SDPA there: docs/benchmarks.md), and queries at given
+(grouped matmul, on a CPU about half the time of SDPA there: docs/benchmarks.md), and queries at given
 positions (SDPA with a mask by true position). Rows are masked by where tokens stand, never by their order.
 """
 
@@ -13,9 +13,21 @@ from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
+from models.errors import DeviceUnavailable
+
 ARENA_ATTENTION = "arena"
+PLAIN_ATTENTION = "arena_plain"
 # Above this many query rows SDPA's blocked kernel wins over one big matmul on the CPU.
 GROUPED_QUERY_LIMIT = 320
+
+
+@dataclass(frozen=True)
+class AttentionChoice:
+    """The name registered with transformers, the name for people, and why."""
+
+    implementation: str
+    name: str
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -43,18 +55,36 @@ def arena_attention(
     Slot index is position. Returns `[1, queries, heads, head_dim]`. The positions come as `arena_rows` in the
     forward's keyword arguments; `attention_mask` is not used, a mask by position takes its place.
     """
-    rows = options.get("arena_rows")
+    return _attend(query, key, value, scaling, options.get("arena_rows"), query.shape[2] <= GROUPED_QUERY_LIMIT), None
+
+
+def plain_arena_attention(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    **options: object,
+) -> tuple[torch.Tensor, None]:
+    """The slow twin of `arena_attention`: SDPA alone. On a GPU, where SDPA has kernels of its own, the only one."""
+    return _attend(query, key, value, scaling, options.get("arena_rows"), grouped=False), None
+
+
+def _attend(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float | None, rows: object, grouped: bool
+) -> torch.Tensor:
     if not isinstance(rows, QueryRows):
         raise TypeError("arena attention needs arena_rows: run the model through models.forward")
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     queries, slots = query.shape[2], key.shape[2]
     if rows.first == 0 and queries == slots:
         out = scaled_dot_product_attention(query, key, value, is_causal=queries > 1, scale=scale, enable_gqa=True)
-    elif query.device.type == "cpu" and queries <= GROUPED_QUERY_LIMIT:
+    elif grouped:
         out = grouped_attention(query, key, value, rows, scale)
     else:
         out = masked_attention(query, key, value, rows, scale)
-    return out.transpose(1, 2), None
+    return out.transpose(1, 2)
 
 
 def masked_attention(
@@ -99,4 +129,16 @@ def _scaled_scores(query: torch.Tensor, key: torch.Tensor, scale: float) -> torc
     return torch.matmul(query, key).to(torch.float32).mul_(scale)
 
 
+def choose_attention(asked: str, device: torch.device) -> AttentionChoice:
+    """`auto` takes grouped matmuls for few rows on a CPU; `plain` always SDPA. Raises DeviceUnavailable."""
+    if asked == "plain":
+        return AttentionChoice(PLAIN_ATTENTION, "plain", "asked for")
+    if asked != "auto":
+        raise DeviceUnavailable(f"attention {asked!r} is unknown: choose auto or plain")
+    if device.type != "cpu":
+        return AttentionChoice(PLAIN_ATTENTION, "plain", "SDPA has kernels of its own on a GPU")
+    return AttentionChoice(ARENA_ATTENTION, "grouped", f"at most {GROUPED_QUERY_LIMIT} rows on a CPU")
+
+
 AttentionInterface.register(ARENA_ATTENTION, arena_attention)
+AttentionInterface.register(PLAIN_ATTENTION, plain_arena_attention)

@@ -17,6 +17,8 @@ _CHUNKS_MARK, _QUESTION_MARK = "\ue000chunks\ue000", "\ue000question\ue000"
 _USER_TEXT = f"Context:\n{_CHUNKS_MARK}Question: {_QUESTION_MARK}\nAnswer:"
 # Added tokens that look like these are control tokens, also where the tokenizer does not call them special.
 _CONTROL = re.compile(r"[<\[].+[>\]]", re.DOTALL)
+# Some templates print today's date into the head; then all stored KV would be another model's tomorrow.
+_FIXED_DATE = "{%- macro strftime_now(format) -%}26 Jul 2024{%- endmacro -%}"
 _PLAIN_TEXT = f"{SYSTEM_TEXT}\n\n{_USER_TEXT}"
 
 
@@ -47,7 +49,7 @@ class PromptTemplate:
         head, rest = rendered.split(_CHUNKS_MARK)
         before, after = rest.split(_QUESTION_MARK)
         self._marked = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
-        self._plain = _without_control(tokenizer.backend_tokenizer)
+        self._plain = text_tokenizer(tokenizer.backend_tokenizer)
         self.head = np.asarray(_with_bos(self._encode(self._marked, head), tokenizer), dtype=np.int32)
         # The blank before the question belongs to its first word.
         self._before = self._encode(self._marked, before.rstrip(" "))
@@ -67,14 +69,19 @@ class PromptTemplate:
 
     def token_starts(self, text: str) -> list[int]:
         """The character offset at which each token of a text begins, for cutting it into chunks."""
-        return [int(start) for start, _ in self._plain.encode(text, add_special_tokens=False).offsets]
+        return starts_of(self._plain, text)
 
     @staticmethod
     def _encode(tokenizer: Tokenizer, text: str) -> list[int]:
         return list(tokenizer.encode(text, add_special_tokens=False).ids)
 
 
-def _without_control(tokenizer: Tokenizer) -> Tokenizer:
+def starts_of(tokenizer: Tokenizer, text: str) -> list[int]:
+    """The character offset at which each token of a text begins."""
+    return [int(start) for start, _ in tokenizer.encode(text, add_special_tokens=False).offsets]
+
+
+def text_tokenizer(tokenizer: Tokenizer) -> Tokenizer:
     """A tokenizer that reads control tokens as text: no document or question can speak as the system.
 
     Qwen's `<think>` and `<tool_call>` are added tokens that are not special, so they are made special first.
@@ -94,7 +101,12 @@ def _render(tokenizer: Any, name: str) -> str:
     spoken = [{"role": "system", "content": SYSTEM_TEXT}, {"role": "user", "content": _USER_TEXT}]
     for messages in (spoken, [{"role": "user", "content": _PLAIN_TEXT}]):
         try:
-            text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+            text = tokenizer.apply_chat_template(
+                messages,
+                chat_template=_FIXED_DATE + tokenizer.get_chat_template(),
+                tokenize=False,
+                add_generation_prompt=True,
+            )
         except Exception as error:  # noqa: BLE001 - a template is a program and may raise anything; the next form is tried
             reason = " ".join(str(error).split())[:200]
             continue

@@ -1,10 +1,13 @@
 """Reading a chunk once: from token ids to an encoded block (ingest, and questions that come before it)."""
 
+from typing import Any
+
 import numpy as np
 import torch
 
 from models.arena import Arena
 from models.capture import capture_kv
+from models.errors import ModelRefused
 from models.forward import contiguous_rows, run_rows
 from models.loading import LanguageModel
 from storage.blocks import BlockHeader, EncodedBlock, encode_block
@@ -25,6 +28,10 @@ class ChunkReader:
         if context not in CONTEXTS:
             raise ValueError(f"context {context!r} is not one of {CONTEXTS}")
         find_codec(codec)
+        backbone: Any = model.backbone
+        rows = int(backbone.get_input_embeddings().num_embeddings)
+        if len(head_ids) and int(head_ids.max()) >= rows:
+            raise ModelRefused(f"{model.name}: its chat template uses tokens that the model has no embeddings for")
         self.model = model
         self.context = context
         self.codec = codec

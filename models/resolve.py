@@ -10,8 +10,13 @@ _WANTED = ("*.json", "*.safetensors", "*.jinja", "*.model", "vocab.txt", "merges
 
 
 def looks_like_hub_name(text: str) -> bool:
-    """Whether `text` is `owner/name` and no folder of that name is here."""
-    return bool(_HUB_NAME.fullmatch(text)) and not Path(text).exists()
+    """Whether `text` is `owner/name`, and neither it nor a folder `owner` is here (then a folder was meant)."""
+    return bool(_HUB_NAME.fullmatch(text)) and not Path(text.split("/")[0]).exists()
+
+
+def settled_name(text: str) -> str:
+    """A hub name as it is, a folder as its absolute path: what was meant must not change with the working folder."""
+    return text if looks_like_hub_name(text) else str(Path(text).expanduser().absolute())
 
 
 def resolve_model(text: str) -> Path:

@@ -54,6 +54,7 @@ class Guard:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
+        scope = _without_forwarded(scope)
         if scope["type"] != "http":  # the page uses no web socket, so none is ever right
             await send({"type": "websocket.close", "code": 1008})
             return
@@ -95,6 +96,12 @@ def _is_served(method: str, path: str) -> bool:
 
 def _is_asset(path: str) -> bool:
     return path.startswith("/assets/")
+
+
+def _without_forwarded(scope: Scope) -> Scope:
+    """The request without a proxy's headers: there is none, and Gradio would believe the host they name."""
+    kept = [(name, value) for name, value in scope.get("headers", []) if not name.lower().startswith(b"x-forwarded-")]
+    return {**scope, "headers": kept}
 
 
 def _with_headers(send: Send, policy: str, cache: bool = False) -> Send:

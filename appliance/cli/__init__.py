@@ -1,5 +1,6 @@
 """The command line: data on standard output, progress and messages on standard error, exit code 0 only for success."""
 
+import os
 import sys
 
 import click
@@ -57,6 +58,16 @@ def main() -> None:
     except OSError as error:
         click.echo(f"error: {error.filename or 'the disk'}: {error.strerror}: check the disk and its rights", err=True)
         sys.exit(1)
+    except Exception as error:  # the last resort: a person gets one line, a developer the trace
+        if os.environ.get("APPLIANCE_TRACEBACK"):
+            raise
+        reason = " ".join(str(error).split())[:200] or "no reason given"
+        click.echo(
+            f"error: this should not happen ({type(error).__name__}: {reason}): report it with the output of the same"
+            " command under APPLIANCE_TRACEBACK=1",
+            err=True,
+        )
+        sys.exit(70)
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from appliance.settings import Settings, settings_from
+from models.resolve import looks_like_hub_name
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -26,6 +27,7 @@ _OPTIONS = (
     ),
     click.option("--placer", type=click.Choice(["auto", "compiled", "plain"]), hidden=True, help="Force a twin."),
     click.option("--linears", type=click.Choice(["auto", "packed", "plain"]), hidden=True, help="Force a twin."),
+    click.option("--attention", type=click.Choice(["auto", "plain"]), hidden=True, help="Force a twin."),
     click.option("--reads", type=click.Choice(["direct", "buffered"]), hidden=True, help="Force a twin."),
 )
 
@@ -41,12 +43,10 @@ def current_settings() -> Settings:
     """The settings of the running command: what stands after its name wins over what stands before."""
     chosen: dict[str, Any] = click.get_current_context().meta.get(__name__, {})
     settings = settings_from(chosen.get("home"), chosen.get("model"), chosen.get("embedding"))
-    named: dict[str, Any] = {
-        name: chosen[name] for name in ("device", "weights", "placer", "linears") if name in chosen
-    }
+    same = ("device", "weights", "placer", "linears", "attention")
+    named: dict[str, Any] = {name: chosen[name] for name in same if name in chosen}
     if chosen.get("reads") == "buffered":
         named["direct_reads"] = False
-    _go_offline(settings)
     return replace(settings, **named)
 
 
@@ -64,16 +64,17 @@ def _kept(option: Callable[[F], F]) -> Callable[[F], F]:
 
 
 def _keep(context: click.Context, parameter: click.Parameter, value: object) -> object:
+    """Runs while options are read, before any command imports a library: the place to close the way to the hub."""
     if value is not None and parameter.name is not None:
         context.meta.setdefault(__name__, {})[parameter.name] = value
+    if parameter.name in ("model", "embedding"):
+        _close_the_hub(context.meta.get(__name__, {}))
     return value
 
 
-def _go_offline(settings: Settings) -> None:
+def _close_the_hub(chosen: dict[str, Any]) -> None:
     """The libraries read these at import. Only a hub name the user typed opens the way to the hub."""
-    from models.resolve import looks_like_hub_name
-
-    asked = looks_like_hub_name(settings.model) or looks_like_hub_name(settings.embedding)
+    asked = any(looks_like_hub_name(chosen[name]) for name in ("model", "embedding") if name in chosen)
     os.environ["HF_HUB_OFFLINE"] = "0" if asked else "1"
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
     os.environ["TOKENIZERS_PARALLELISM"] = "false"

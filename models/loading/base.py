@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from models.attention import AttentionChoice
 from models.packing import LinearChoice
 from models.rotary import RotaryTables
 from storage.geometry import Geometry
@@ -29,6 +30,7 @@ class LanguageModel:
     identity: str
     weights_bytes: int
     linears: LinearChoice
+    attention: AttentionChoice
 
     @property
     def layers(self) -> nn.ModuleList:

@@ -8,7 +8,7 @@ from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 from transformers.utils import logging as transformers_logging
 
-from models.attention import ARENA_ATTENTION
+from models.attention import AttentionChoice, choose_attention
 from models.errors import DeviceUnavailable, ModelMissing, ModelRefused
 from models.loading.base import LanguageModel
 from models.loading.families import check_family, window_tokens
@@ -39,10 +39,11 @@ def load_language_model(
     weights: str = "bf16",
     digest_cache: Path | None = None,
     linears: str = "auto",
+    attention: str = "auto",
 ) -> LanguageModel:
     """Load and check a model. Raises ModelMissing, ModelRefused or DeviceUnavailable with one line each.
 
-    `linears` is one of models.packing.LINEARS.
+    `linears` is one of models.packing.LINEARS, `attention` is `auto` or `plain`.
     """
     name = folder.name
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
@@ -56,7 +57,13 @@ def load_language_model(
     except ValueError as error:
         raise ModelRefused(f"{name}: {error}") from error
     choice = choose_linears(linears, device, dtype, weights)
-    model = _load_weights(folder, dtype, device, weights)
+    attending = choose_attention(attention, device)
+    model = _load_weights(folder, dtype, device, weights, attending)
+    rows = int(model.get_input_embeddings().num_embeddings)
+    # Added tokens are left out: libraries add some that no text becomes (the template's are checked by the reader).
+    largest = max(tokenizer.backend_tokenizer.get_vocab(with_added_tokens=False).values())
+    if largest >= rows:
+        raise ModelRefused(f"{name}: its tokenizer goes up to token {largest}, the model only to {rows - 1}")
     weights_bytes = sum(tensor.numel() * tensor.element_size() for tensor in model.parameters())
     if choice.name == "packed":
         pack_linears(model.model.layers)
@@ -81,6 +88,7 @@ def load_language_model(
         identity=identity,
         weights_bytes=weights_bytes,
         linears=choice,
+        attention=attending,
     )
 
 
@@ -106,7 +114,9 @@ def _read_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-def _load_weights(folder: Path, dtype: torch.dtype, device: torch.device, weights: str) -> Any:
+def _load_weights(
+    folder: Path, dtype: torch.dtype, device: torch.device, weights: str, attention: AttentionChoice
+) -> Any:
     options: dict[str, Any] = {"dtype": dtype}
     if weights not in WEIGHTS:
         raise ModelRefused(f"weights {weights!r} are unknown: choose one of {', '.join(WEIGHTS)}")
@@ -125,7 +135,7 @@ def _load_weights(folder: Path, dtype: torch.dtype, device: torch.device, weight
     try:
         model, report = loader.from_pretrained(
             folder,
-            attn_implementation=ARENA_ATTENTION,
+            attn_implementation=attention.implementation,
             local_files_only=True,
             trust_remote_code=False,
             use_safetensors=True,

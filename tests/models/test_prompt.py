@@ -180,3 +180,12 @@ def test_the_same_tokenizer_gives_the_same_ids(tokenizer: Any, tmp_path: Path) -
     first = PromptTemplate(tokenizer, "model")
     second = PromptTemplate(AutoTokenizer.from_pretrained(tmp_path), "other name")
     assert np.array_equal(prompt_of(first), prompt_of(second))
+
+
+def test_a_template_that_prints_the_date_has_the_same_head_every_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else all stored KV would be another model's tomorrow."""
+    tokenizer = tiny_tokenizer()
+    tokenizer.chat_template = "Today: {{ strftime_now('%d %b %Y') }}\n" + CHAT_TEMPLATE
+    head = PromptTemplate(tokenizer, "dated").head
+    text = tokenizer.decode(head)
+    assert "26 Jul 2024" in text

@@ -102,3 +102,16 @@ def test_the_page_may_run_only_the_scripts_that_it_came_with(client: TestClient)
     assert "img-src 'self' data: blob:" in policy
     assert "http:" not in policy
     assert "https:" not in policy
+
+
+def test_a_proxy_that_is_not_there_is_not_believed() -> None:
+    seen: list[str] = []
+
+    async def record(request: Request) -> Response:
+        seen.extend(request.headers)
+        return PlainTextResponse("ok")
+
+    client = TestClient(Guard(Starlette(routes=[Route("/config", record)]), PORT), base_url=HOME)
+    client.get("/config", headers={"X-Forwarded-Host": "evil.example", "X-Forwarded-Proto": "https"})
+    assert "host" in seen
+    assert not any(name.startswith("x-forwarded") for name in seen)
