@@ -1,8 +1,8 @@
 """Linear layers with weights packed once for the processor's matrix kernels (oneDNN), instead of at every call.
 
 torch's plain bfloat16 `linear` on a CPU reorders the weights each time it is called; for the few rows of a question
-that costs more than the product. Packed weights give the same bits (tests/models/test_packing.py) about twice as fast
-at 25 rows, and a sixth faster at 1,750 (docs/benchmarks.md). The plain layer is the slow twin.
+that costs more than the product. Packed weights give the same result (tests/models/test_packing.py) in about 60% of the
+time at 25 rows and 85% at 1,750 (docs/benchmarks.md). The plain layer is the slow twin.
 """
 
 from dataclasses import dataclass

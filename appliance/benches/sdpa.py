@@ -1,4 +1,8 @@
-"""transformers' own prefill of the same ids, the yardstick for `full` (DESIGN.md §8.8)."""
+"""transformers' own prefill of the same ids, the yardstick for `full` (DESIGN.md §8.8).
+
+It runs over the same modules, packed linear layers included, so that only attention and cache differ; under
+`--linears plain` it is transformers through and through.
+"""
 
 import time
 from typing import Any
