@@ -127,11 +127,26 @@ class Answerer:
         window = self._engine.model.window
         needed = prompt.tokens + question.max_new_tokens
         if needed > window:
+            parts = _parts(prompt, question.max_new_tokens)
             raise QuestionRefused(
-                f"the request takes {needed} tokens ({len(prompt.tail)} for the question, {question.max_new_tokens} for"
-                f" the answer) and the model's window is {window}: shorten the question or lower --top-k"
+                f"the request takes {needed} tokens ({parts}) and the model's window is {window}:"
+                f" {_mend(prompt, question.max_new_tokens)}"
             )
         return prompt
+
+
+def _parts(prompt: Prompt, max_new_tokens: int) -> str:
+    """What the request is made of, in tokens."""
+    chunks, count = sum(len(chunk) for chunk in prompt.chunks), len(prompt.chunks)
+    return f"{chunks} for {count} chunks, {len(prompt.tail)} for the question, {max_new_tokens} for the answer"
+
+
+def _mend(prompt: Prompt, max_new_tokens: int) -> str:
+    """What makes the request smaller where it is largest; a single chunk cannot be fewer."""
+    mends = {"shorten the question": len(prompt.tail), "lower --max-new-tokens": max_new_tokens}
+    if len(prompt.chunks) > 1:
+        mends["lower --top-k"] = sum(len(chunk) for chunk in prompt.chunks)
+    return max(mends, key=lambda mend: mends[mend])
 
 
 def _sources(hits: list[Hit], wanted: list[WantedBlock]) -> tuple[Source, ...]:

@@ -77,7 +77,7 @@ def open_engine(settings: Settings) -> Engine:
     direct, why_direct = probe_direct_reads(home.temporary, settings.direct_reads)
     head = ",".join(str(token) for token in template.head)
     choices = {
-        "model": model.name,
+        "model": Path(settings.model).name,
         "device": f"{device.type}: {reason}",
         "weights": model.weights,
         "dtype": str(model.dtype).removeprefix("torch."),

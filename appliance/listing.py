@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from appliance.errors import UnknownCollection
+from appliance.status import last_engine
 from storage.catalog import Catalog, CatalogMissing, DocumentRow
 from storage.home import Home
 
@@ -23,15 +24,19 @@ class DocumentSummary:
     chunks_with_kv: int
     kv_bytes: int
     size_bytes: int
+    flags: tuple[str, ...] = ()
+    """Words of the parser about the text, such as `hidden_text`."""
 
     def as_json(self) -> dict[str, Any]:
-        return dict(self.__dict__)
+        return {**self.__dict__, "flags": list(self.flags)}
 
 
-def summarise(catalog: Catalog, document: DocumentRow, collection: str) -> DocumentSummary:
-    """A document's row, with the first of its paths."""
+def summarise(
+    catalog: Catalog, document: DocumentRow, collection: str, fingerprint: str | None = None
+) -> DocumentSummary:
+    """A document's row, with the first of its paths; KV of the model with this fingerprint, of any where None."""
     sources = catalog.sources_of(document.id)
-    kv = catalog.document_kv(document.id)
+    kv = catalog.document_kv(document.id, fingerprint)
     return DocumentSummary(
         id=document.id,
         title=document.title,
@@ -43,13 +48,19 @@ def summarise(catalog: Catalog, document: DocumentRow, collection: str) -> Docum
         chunks_with_kv=kv.blocks,
         kv_bytes=kv.bytes,
         size_bytes=document.size_bytes,
+        flags=document.flags,
     )
 
 
-def list_summaries(root: Path, collection: str | None) -> list[DocumentSummary]:
-    """The documents of a data folder, without loading a model. Raises UnknownCollection."""
+def list_summaries(root: Path, collection: str | None, model: str | None = None) -> list[DocumentSummary]:
+    """The documents of a data folder, without loading a model. Raises UnknownCollection.
+
+    KV is that of `model` (a setting) where the last process that computed any used it, else that of any model.
+    """
+    home = Home(root)
+    fingerprint = None if model is None else last_engine(home, model).get("fingerprint")
     try:
-        catalog = Catalog.open(Home(root), read_only=True)
+        catalog = Catalog.open(home, read_only=True)
     except CatalogMissing:
         return []
     with catalog:
@@ -58,4 +69,4 @@ def list_summaries(root: Path, collection: str | None) -> list[DocumentSummary]:
             raise UnknownCollection(f"collection {collection!r} is unknown: choose one of {', '.join(names.values())}")
         chosen = [number for number, name in names.items() if collection in (None, name)]
         documents = [document for number in chosen for document in catalog.documents(number)]
-        return [summarise(catalog, document, names[document.collection_id]) for document in documents]
+        return [summarise(catalog, document, names[document.collection_id], fingerprint) for document in documents]

@@ -3,6 +3,7 @@
 Every error that leaves this object is an `ApplianceError` whose message is one line for the user.
 """
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,8 +16,9 @@ import psutil
 
 from appliance.answering import Answerer, Question
 from appliance.answers import Answer, AnswerEvent, AnswerFinished, AnswerStarted, AnswerText, Source
+from appliance.collection_names import check_collection_name, find_collection
 from appliance.engine import Engine, open_engine
-from appliance.errors import ApplianceError, NoDocuments, UnknownCollection, UnknownDocument
+from appliance.errors import ApplianceError, UnknownDocument
 from appliance.idle import IdleWork
 from appliance.ingest import (
     DocumentEntry,
@@ -84,10 +86,12 @@ class Appliance:
     def open(cls, settings: Settings, read_only_if_busy: bool = False) -> Self:
         """Open the data folder and clean up after a kill. Raises ApplianceError if another process uses it.
 
-        With `read_only_if_busy` a folder in use is opened for reading: questions are answered, nothing is kept.
+        With `read_only_if_busy` a folder in use, or one we may not write, is opened for reading: nothing is kept.
         """
         with one_line_errors():
             home = Home(settings.home)
+            if read_only_if_busy and home.root.is_dir() and not os.access(home.root, os.W_OK):
+                return cls(settings, Catalog.open(home, read_only=True), None)
             lock = HomeLock(home)
             try:
                 lock.acquire()
@@ -139,10 +143,11 @@ class Appliance:
     def documents(self, collection: str | None = None) -> list[DocumentSummary]:
         """The documents of one collection or of all. Raises UnknownCollection."""
         names = {row.id: row.name for row in self.catalog.collections()}
-        chosen = None if collection is None else self._collection(collection).id
+        chosen = None if collection is None else find_collection(self.catalog, collection).id
         with one_line_errors():
             documents = self.catalog.documents(chosen)
-            return [summarise(self.catalog, document, names[document.collection_id]) for document in documents]
+            fingerprint = None if self._engine is None else self._engine.fingerprint
+            return [summarise(self.catalog, row, names[row.collection_id], fingerprint) for row in documents]
 
     def ingest(
         self,
@@ -156,6 +161,7 @@ class Appliance:
         Bad files are entries of the report, the others go in. A full disk ends the run with its `error` set; what is
         durable stays. Raises ApplianceError where nothing can be done at all.
         """
+        check_collection_name(collection)
         tell = progress or (lambda _: None)
         with self._ingesting, one_line_errors():
             engine = self.engine
@@ -167,7 +173,7 @@ class Appliance:
             if kv == "now" and error is None:
                 blocks = KvIngest(self.catalog, self.store, engine, self.turns)
                 work = blocks.run(blocks.pending(("now",), row.id), tell)
-                error = work.failed[0] if work.failed else None
+                error = work.error
             if self._idle is not None:
                 self._idle.wake()
         chunks = sum(entry.chunks for entry in entries if entry.state == "ready")
@@ -175,14 +181,11 @@ class Appliance:
         model_seconds = work.model_seconds + files.embedding_seconds
         return IngestReport(tuple(entries), chunks, work.bytes, seconds, work.tokens, model_seconds, error)
 
-    def estimate(self, paths: Sequence[Path], collection: str = DEFAULT_COLLECTION) -> IngestEstimate:
-        """What ingesting would cost; stores nothing."""
+    def estimate(self, paths: Sequence[Path], collection: str = DEFAULT_COLLECTION, kv: str = "now") -> IngestEstimate:
+        """What ingesting would cost; stores nothing. `open_and_estimate` does it without opening the folder."""
+        check_collection_name(collection)
         with one_line_errors():
-            try:
-                row = self.catalog.collection(collection)
-            except UnknownRow:
-                return estimate(paths, self.engine, None, None, self.settings.chunk_tokens)
-            return estimate(paths, self.engine, self.catalog, row.id, row.chunk_tokens)
+            return estimate(paths, self.engine, self.catalog, self.settings, collection, kv)
 
     def ask(
         self,
@@ -201,7 +204,7 @@ class Appliance:
         engine, retriever = self.engine, self.retriever
         asked = Question(question, strategy, top_k, max_new_tokens, time.perf_counter())
         with one_line_errors():
-            row = self._collection(collection)
+            row = find_collection(self.catalog, collection)
             answerer = Answerer(engine, self.catalog, self.store, retriever)
             with self.turns.question():
                 yield from answerer.answer(asked, row, stop, keep=self.writable)
@@ -231,9 +234,13 @@ class Appliance:
             raise UnknownDocument(str(error)) from error
 
     def status(self) -> dict[str, Any]:
-        """What `appliance status --json` prints, with what this process holds in memory."""
+        """What `appliance status --json` prints, with what this process holds in memory.
+
+        `idle_failure` is why background work could not go on, in one line, or None.
+        """
         memory = {"pageable_bytes": self.store.pageable.used_bytes, "pageable_blocks": self.store.pageable.blocks}
-        return {**read_status(self.settings), "memory": memory}
+        failure = None if self._idle is None else self._idle.failure
+        return {**read_status(self.settings), "memory": memory, "idle_failure": failure}
 
     def describe(self) -> dict[str, str]:
         """A few words for the page's footer."""
@@ -245,7 +252,10 @@ class Appliance:
     def start_idle_work(self) -> None:
         """Compute waiting KV (`--kv idle`, and what a kill left) while no question is asked. Safe to repeat."""
         if self._idle is None and self.writable:
-            self._idle = IdleWork(lambda: KvIngest(self.catalog, self.store, self.engine, self.turns))
+            self.store.set_missing_aside()
+            self._idle = IdleWork(
+                lambda: KvIngest(self.catalog, self.store, self.engine, self.turns), self.catalog.count
+            )
 
     def close(self) -> None:
         """Stop background work, give up the lock. Safe to repeat."""
@@ -266,16 +276,6 @@ class Appliance:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def _collection(self, name: str) -> CollectionRow:
-        known = self.catalog.collections()
-        for row in known:
-            if row.name == name:
-                return row
-        if not known:
-            raise NoDocuments("no documents yet: run `appliance ingest FOLDER` first")
-        shown = ", ".join(row.name for row in known)
-        raise UnknownCollection(f"collection {name!r} is unknown: choose one of {shown}, or ingest into it first")
 
     def _begin_collection(self, name: str) -> CollectionRow:
         embedding = self.engine.embedding

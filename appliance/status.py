@@ -20,12 +20,13 @@ _SAFE_SQLITE = (3, 51, 3)
 def read_status(settings: Settings) -> dict[str, Any]:
     """The object that `status --json` prints. Raises CatalogDamaged."""
     home = Home(settings.home)
+    engine = last_engine(home, settings.model)
     status: dict[str, Any] = {
         "home": str(home.root),
         "model": Path(settings.model).name,
         "embedding": Path(settings.embedding).name,
-        **_stored(home),
-        "engine": _last_engine(home),
+        **_stored(home, engine.get("fingerprint")),
+        "engine": {name: choice for name, choice in engine.items() if name != "fingerprint"},
         "disk_free_bytes": shutil.disk_usage(_existing(home.root)).free,
         "versions": {
             "appliance": version("appliance"),
@@ -38,15 +39,15 @@ def read_status(settings: Settings) -> dict[str, Any]:
     return status
 
 
-def _stored(home: Home) -> dict[str, Any]:
+def _stored(home: Home, fingerprint: str | None) -> dict[str, Any]:
     try:
         catalog = Catalog.open(home, read_only=True)
     except CatalogMissing:
         empty = {"collections": [], "documents": 0, "chunks": 0, "chunks_without_kv": 0, "blocks": 0, "kv_bytes": 0}
-        return {**empty, "blocks_damaged": 0, "counters": {}}
+        return {**empty, "kv_tokens": 0, "kv_models": 0, "blocks_damaged": 0, "counters": {}}
     with catalog:
         documents, totals, counters = catalog.documents(), catalog.block_totals(), catalog.counters()
-        with_kv = sum(catalog.document_kv(document.id).blocks for document in documents)
+        with_kv = sum(catalog.document_kv(document.id, fingerprint).blocks for document in documents)
         chunks = sum(document.chunks for document in documents)
         return {
             "collections": [row.name for row in catalog.collections()],
@@ -56,18 +57,24 @@ def _stored(home: Home) -> dict[str, Any]:
             "blocks": totals.blocks,
             "kv_bytes": totals.bytes,
             "kv_tokens": totals.tokens,
+            "kv_models": len(catalog.block_fingerprints()),
             "blocks_damaged": counters.get("blocks_damaged", 0),
             "counters": counters,
         }
 
 
-def _last_engine(home: Home) -> dict[str, str]:
-    """What the last process that loaded the models chose, each with its reason; empty before the first."""
+def last_engine(home: Home, model: str) -> dict[str, str]:
+    """What the last process that loaded `model` (a setting) chose, each with its reason, and its fingerprint.
+
+    Empty before the first, and where the last process loaded another model.
+    """
     try:
         found = json.loads((home.root / "engine.json").read_text())
     except (OSError, ValueError):
         return {}
-    return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
+    if not isinstance(found, dict) or found.get("model") != Path(model).name:
+        return {}
+    return {str(name): str(value) for name, value in found.items()}
 
 
 def _notes() -> list[str]:

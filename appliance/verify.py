@@ -44,12 +44,11 @@ def verify(
         try:
             stored = read_document_file(home, document.id)
         except DocumentFileDamaged as error:
-            problems.append(str(error))
-            _set_aside(home, document.id)
+            problems += [str(error), *_set_aside(home, document.id)]
             continue
         if len(stored.chunks) != document.chunks or stored.digest != document.digest:
             problems.append(f"{document.title}: its document file is not the catalog's: ingest it again")
-            _set_aside(home, document.id)
+            problems += _set_aside(home, document.id)
     rows = [row for row in catalog.all_blocks() if row.state == "ready"]
     damaged = 0
     for done, row in enumerate(rows):
@@ -61,11 +60,24 @@ def verify(
             damaged += 1
             problems.append(str(error))
     progress(len(rows), len(rows))
+    staying = store.retire(catalog.deleting_blocks())
+    problems += [f"{file} is out of use and cannot be removed: check its permissions and remove it" for file in staying]
     return VerifyReport(len(rows), damaged, len(documents), tuple(problems))
 
 
-def _set_aside(home: Home, document_id: str) -> None:
-    """Move a damaged document file to the quarantine: the next ingest sees it missing and makes it again."""
-    for file in home.documents.glob(f"{document_id}.json"):
+def _set_aside(home: Home, document_id: str) -> list[str]:
+    """Move a damaged document file to the quarantine: the next ingest sees it missing and makes it again.
+
+    Returns a problem where it cannot be moved.
+    """
+    file = home.documents / f"{document_id}.json"
+    if not file.exists() and not file.is_symlink():
+        return []
+    if file.is_dir() and not file.is_symlink():
+        return [f"{file} is a folder: remove it and ingest the document again"]
+    try:
         file.rename(home.quarantine / file.name)
+    except OSError as error:
+        return [f"{file} cannot be set aside ({error.strerror}): remove it and ingest the document again"]
     sync_folder(home.documents)
+    return []

@@ -39,6 +39,13 @@ class StoredDocument:
     """(start, end, page) of each chunk, in order."""
     kv: str
     format_version: int = FORMAT_VERSION
+    embedding_fingerprint: str = ""
+    """The embedding model its collection was begun with; empty in files of before this field."""
+    chunk_tokens: int = 0
+    """The chunk size of its collection; 0 in files of before this field."""
+
+
+_ADDED_LATER = {"embedding_fingerprint": "", "chunk_tokens": 0}
 
 
 def publish_document_file(home: Home, stored: StoredDocument, *, operations: FileOperations = SYSTEM) -> None:
@@ -100,6 +107,7 @@ def _decoded(found: Any, file: str) -> StoredDocument:
     version = found.get("format_version")
     if version != FORMAT_VERSION:
         raise DocumentFileDamaged(f"{file} has the format {version!r:.20}: update this application, or ingest again")
+    found = {**_ADDED_LATER, **found}
     for name in names:
         if name not in found:
             raise _damaged(file, name)
@@ -118,7 +126,7 @@ def _tuple(value: Any, file: str, name: str) -> tuple[Any, ...]:
 
 def _check(stored: StoredDocument, file: str) -> None:
     """Types and bounds of every field, before anything believes them (`bool` is no number here)."""
-    for name in ("collection", "digest", "title", "kind", "text", "kv"):
+    for name in ("collection", "digest", "title", "kind", "text", "kv", "embedding_fingerprint"):
         if type(getattr(stored, name)) is not str:
             raise _damaged(file, name)
     for name in ("source_paths", "flags"):
@@ -128,6 +136,8 @@ def _check(stored: StoredDocument, file: str) -> None:
         raise _damaged(file, "kv")
     if type(stored.size_bytes) is not int or not 0 <= stored.size_bytes < 2**63:
         raise _damaged(file, "size_bytes")
+    if type(stored.chunk_tokens) is not int or not 0 <= stored.chunk_tokens < 2**31:
+        raise _damaged(file, "chunk_tokens")
     length = len(stored.text)
     for page in stored.pages:
         if len(page) != 3 or not _is_span(page[1], page[2], length) or not _is_page(page[0]):

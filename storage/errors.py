@@ -17,6 +17,14 @@ class CatalogDamaged(StorageError):
     """The catalog is not a readable database of this application."""
 
 
+class HomeRefused(StorageError):
+    """The folder named as data folder holds something else; nothing in it was touched."""
+
+
+class FilesStay(StorageError):
+    """Something is out of use for good, but files of it could not be removed; they are named, and tried again."""
+
+
 class HomeBusy(StorageError):
     """Another process is writing to this data folder."""
 

@@ -1,5 +1,6 @@
 """The block store: files, catalog rows and tiers of KV blocks, kept in step (DESIGN.md §4 and §6)."""
 
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -8,12 +9,14 @@ from pathlib import Path
 from storage.blocks import BlockExpectation, EncodedBlock, pack_header, read_block_file
 from storage.buffers import AlignedBuffers
 from storage.catalog import BlockRow, Catalog
-from storage.durable import publish_bytes, retire_file, sync_folder
+from storage.durable import WriteFailed, publish_bytes, retire_file, sync_folder
 from storage.errors import BlockDamaged, StorageError
 from storage.home import Home
 from storage.tiers import Lease, PageableTier, once
 
 DAMAGED_COUNTER = "blocks_damaged"
+# How often a file could not be removed; the same file counts again at each try.
+STUCK_COUNTER = "files_not_removed"
 # Damaged files are kept for inspection, but not without end.
 QUARANTINED_FILES = 16
 
@@ -44,7 +47,7 @@ class BlockStore:
                 return lease
             lease.release()  # another codec or generation of the same block, published before this row was
             self.pageable.retire(row.key)
-        block = read_block_file(self.path(row), _expectation(row), self._buffers, self._settings.direct)
+        block = read_block_file(self.path(row), expectation(row), self._buffers, self._settings.direct)
         kept = self.pageable.offer(block)
         if kept is not None:
             return Lease(kept.block, "disk", kept.release)
@@ -86,56 +89,90 @@ class BlockStore:
         return row if unused != row.file else self._catalog.block(row.key) or row
 
     def quarantine(self, row: BlockRow) -> None:
-        """Take a damaged block out of use, keep its file for inspection, count it."""
+        """Take a damaged block out of use, keep its file for inspection, count it.
+
+        Where the file can be neither moved nor removed its row stays `deleting`, and `recover` tries again.
+        """
         self._catalog.begin_block_delete([row.key])
         self.pageable.retire(row.key)
-        try:
-            self.path(row).rename(self._home.quarantine / row.file)
-        except FileNotFoundError:
-            pass
-        except OSError:  # it cannot be kept, then it goes
-            retire_file(self.path(row))
+        gone = self._set_aside(row) or self.try_remove(self.path(row))
         sync_folder(self._home.blocks)
-        self._catalog.finish_block_delete([row.key])
+        if gone:
+            self._catalog.finish_block_delete([row.key])
         self._catalog.count(DAMAGED_COUNTER)
-        oldest_first = sorted(self._home.quarantine.glob("*.safetensors"), key=lambda file: file.stat().st_mtime_ns)
-        for file in oldest_first[:-QUARANTINED_FILES]:
-            retire_file(file)
+        files = self._home.quarantine.glob("*.safetensors")
+        for file in sorted(files, key=lambda file: file.lstat().st_mtime_ns)[:-QUARANTINED_FILES]:
+            self.try_remove(file)
 
-    def retire(self, rows: Sequence[BlockRow]) -> None:
-        """Delete blocks: rows stop being served, files go, rows go. Copies in quarantine go too."""
-        keys = [row.key for row in rows]
-        self._catalog.begin_block_delete(keys)
+    def retire(self, rows: Sequence[BlockRow]) -> list[Path]:
+        """Delete blocks: rows stop being served, files go, rows go. Copies in quarantine go too.
+
+        Returns the files that could not be removed: their rows stay `deleting`, and `recover` tries again.
+        """
+        self._catalog.begin_block_delete([row.key for row in rows])
+        gone: list[str] = []
+        staying: list[Path] = []
         for row in rows:
             self.pageable.retire(row.key)
-            retire_file(self.path(row), sync_directory=False)
-            for copy in self._home.quarantine.glob(f"{row.key}.*"):
-                retire_file(copy)
-        sync_folder(self._home.blocks)
-        self._catalog.finish_block_delete(keys)
+            files = [self.path(row), *self._home.quarantine.glob(f"{row.key}.*")]
+            left = [file for file in files if not self.try_remove(file)]
+            staying += left
+            if not left:
+                gone.append(row.key)
+        if rows:
+            sync_folder(self._home.blocks)
+            sync_folder(self._home.quarantine)
+        self._catalog.finish_block_delete(gone)
+        return staying
+
+    def drop_unclaimed(self, collection_id: int) -> list[Path]:
+        """Remove the collection's files that no row names (see `UnclaimedBlocks`); returns those that stay."""
+        files = self._catalog.unclaimed(collection_id)
+        staying = [self._home.blocks / name for name in files if not self.try_remove(self._home.blocks / name)]
+        if files:
+            sync_folder(self._home.blocks)
+        kept = {file.name for file in staying}
+        self._catalog.forget_unclaimed([name for name in files if name not in kept])
+        return staying
+
+    def try_remove(self, file: Path) -> bool:
+        """Remove a file, without syncing its folder. False, and counted, where that cannot be done. Raises DiskFull."""
+        try:
+            retire_file(file, sync_directory=False)
+        except WriteFailed:
+            self._catalog.count(STUCK_COUNTER)
+            return False
+        return True
 
     def check(self, row: BlockRow) -> None:
         """Read a block's file whole, past memory tiers. Raises BlockDamaged."""
-        self._give_back(read_block_file(self.path(row), _expectation(row), self._buffers, self._settings.direct))
+        self._give_back(read_block_file(self.path(row), expectation(row), self._buffers, self._settings.direct))
 
     def recover(self) -> int:
         """After a kill: finish deletions, empty the folder of drafts, drop files no row names. Returns files dropped.
 
-        Only for the process that holds the HomeLock.
+        What cannot be removed is counted and tried again next time. Only for the process that holds the HomeLock.
         """
-        self.retire(self._catalog.deleting_blocks())
-        dropped = 0
-        named = {row.file for row in self._catalog.all_blocks()}
+        self.retire([*self._catalog.deleting_blocks(), *self._catalog.unused_blocks()])
+        named = {row.file for row in self._catalog.all_blocks()} | set(self._catalog.unclaimed())
         strays = [file for file in self._home.blocks.iterdir() if file.name not in named]
-        for file in [*strays, *self._home.temporary.iterdir()]:
-            if file.is_symlink() or not file.is_dir():  # a file system puts folders of its own at its root
-                retire_file(file)
-                dropped += 1
-        return dropped
+        # A file system puts folders of its own at its root.
+        files = [file for file in [*strays, *self._home.temporary.iterdir()] if file.is_symlink() or not file.is_dir()]
+        return sum(self.try_remove(file) for file in files)
 
     def missing(self) -> list[BlockRow]:
-        """Ready rows whose file is gone or has another size; `quarantine` them."""
-        return [row for row in self._catalog.all_blocks() if row.state == "ready" and not self._has_size(row)]
+        """Ready rows whose file is gone or has another size; `quarantine` them. One look at the folder."""
+        with os.scandir(self._home.blocks) as entries:
+            sizes = {entry.name: entry.stat(follow_symlinks=False).st_size for entry in entries}
+        rows = self._catalog.all_blocks()
+        return [row for row in rows if row.state == "ready" and sizes.get(row.file) != row.size_bytes]
+
+    def set_missing_aside(self) -> int:
+        """Quarantine and count what `missing` finds, so that it is computed again; returns how many."""
+        lost = self.missing()
+        for row in lost:
+            self.quarantine(row)
+        return len(lost)
 
     def path(self, row: BlockRow) -> Path:
         """Where a block's file lies."""
@@ -147,18 +184,26 @@ class BlockStore:
         if named is None or named.file != row.file:
             retire_file(self.path(row))
 
-    def _has_size(self, row: BlockRow) -> bool:
-        try:
-            return self.path(row).stat().st_size == row.size_bytes
-        except FileNotFoundError:
+    def _set_aside(self, row: BlockRow) -> bool:
+        """Move the file to the quarantine. A folder in its place is not ours to keep; False where it does not move."""
+        path = self.path(row)
+        if path.is_dir() and not path.is_symlink():
             return False
+        try:
+            path.rename(self._home.quarantine / row.file)
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False  # it cannot be kept, then it goes
+        return True
 
     def _give_back(self, block: EncodedBlock) -> None:
         if block.buffer is not None:
             self._buffers.give(block.buffer)
 
 
-def _expectation(row: BlockRow) -> BlockExpectation:
+def expectation(row: BlockRow) -> BlockExpectation:
+    """What the catalog promises of a row's file."""
     return BlockExpectation(
         key=row.key,
         fingerprint=row.fingerprint,
@@ -171,4 +216,4 @@ def _expectation(row: BlockRow) -> BlockExpectation:
     )
 
 
-__all__ = ["DAMAGED_COUNTER", "BlockDamaged", "BlockStore", "StoreSettings"]
+__all__ = ["DAMAGED_COUNTER", "STUCK_COUNTER", "BlockDamaged", "BlockStore", "StoreSettings"]

@@ -1,7 +1,6 @@
 """Documents for a bench, stored the way the product stores them, in a data folder of the bench's own."""
 
 import re
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -14,6 +13,8 @@ from appliance.ingest import IngestProgress, IngestReport
 from appliance.parsing import find_documents
 from appliance.service import Appliance
 from appliance.settings import DEFAULT_COLLECTION, Settings
+from storage.home import Home
+from storage.scratch import scratch_folder
 
 # A bench of single questions needs a crowd to retrieve from, not a library.
 LARGEST_CORPUS_DOCUMENTS = 120
@@ -34,11 +35,10 @@ class BenchCorpus:
 def open_corpus(settings: Settings, data: Sequence[Path], questions: int, progress: Progress) -> Iterator[BenchCorpus]:
     """Ingest `data` (the sample folder if empty) below the data folder, on the disk that is to be measured.
 
-    Everything is removed afterwards. Raises BenchRefused where the data hold nothing to ask about.
+    Everything is removed afterwards, after a kill by the next command that writes. Raises BenchRefused where the data
+    hold nothing to ask about.
     """
-    settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="bench-", dir=settings.home) as folder:
-        root = Path(folder)
+    with scratch_folder(Home(settings.home)) as root:
         paths, asked, name = _gather(data, root / "documents", questions)
         own = replace(settings, home=root / "home")
         with Appliance.open(own) as appliance:

@@ -11,6 +11,7 @@ from appliance.cli.demo import demo
 from appliance.cli.documents import list_documents, remove
 from appliance.cli.ingest import ingest
 from appliance.cli.options import common_options
+from appliance.cli.output import printable_line
 from appliance.cli.serve import serve
 from appliance.cli.status import status
 from appliance.cli.verify import verify
@@ -50,13 +51,14 @@ def main() -> None:
         click.echo("stopped", err=True)
         sys.exit(130)
     except (ApplianceError, ModelError, StorageError) as error:
-        click.echo(f"error: {error}", err=True)
+        click.echo(printable_line(f"error: {error}"), err=True)
         sys.exit(1)
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output is gone; there is nobody to tell
         sys.exit(1)
     except OSError as error:
-        click.echo(f"error: {error.filename or 'the disk'}: {error.strerror}: check the disk and its rights", err=True)
+        line = f"error: {error.filename or 'the disk'}: {error.strerror}: check the disk and its rights"
+        click.echo(printable_line(line), err=True)
         sys.exit(1)
     except Exception as error:  # the last resort: a person gets one line, a developer the trace
         if os.environ.get("APPLIANCE_TRACEBACK"):

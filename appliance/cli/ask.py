@@ -3,7 +3,7 @@
 import click
 
 from appliance.cli.options import common_options, current_settings
-from appliance.cli.output import print_json
+from appliance.cli.output import print_json, printable, printable_line
 from appliance.settings import DEFAULT_COLLECTION, DEFAULT_MAX_NEW_TOKENS, DEFAULT_TOP_K
 
 
@@ -24,7 +24,7 @@ def ask(question: str, collection: str, strategy: str, top_k: int, max_new_token
         appliance.prepare(collection)
         for event in appliance.ask(question, collection, strategy, top_k, max_new_tokens):
             if isinstance(event, AnswerText) and not as_json:
-                click.echo(event.text, nl=False)
+                click.echo(printable(event.text), nl=False)
             if isinstance(event, AnswerFinished):
                 answer = event.answer
     if as_json:
@@ -33,9 +33,8 @@ def ask(question: str, collection: str, strategy: str, top_k: int, max_new_token
     click.echo("\n")
     for number, source in enumerate(answer.sources, 1):
         page = f", page {source.page}" if source.page is not None else ""
-        click.echo(
-            f"[{number}] {source.document}{page} (characters {source.start}–{source.end}, score {source.score:.3f})"
-        )
+        where = f"(characters {source.start}–{source.end}, score {source.score:.3f})"
+        click.echo(printable_line(f"[{number}] {source.document}{page} {where}"))
     timing, tokens = answer.timing, answer.tokens
     click.echo(
         f"first token after {timing['ttft']:.0f} ms ({answer.strategy}; {tokens['reused']} of {tokens['prompt']} tokens"
@@ -43,4 +42,4 @@ def ask(question: str, collection: str, strategy: str, top_k: int, max_new_token
         err=True,
     )
     for warning in answer.warnings:
-        click.echo(f"warning: {warning}", err=True)
+        click.echo(printable_line(f"warning: {warning}"), err=True)

@@ -1,6 +1,7 @@
 """Printing: tables and sizes for people, one JSON object for scripts, a bar for progress."""
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,20 +12,39 @@ import click
 if TYPE_CHECKING:
     from appliance.ingest import IngestProgress
 
+# Control characters (but line breaks and tabs), halves of characters, and marks that turn the reading order around.
+_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069]")
+_BREAKS = re.compile("[\t\n\u2028\u2029]")
+# What JSON allows in a string as it is and a terminal (or UTF-8) does not take.
+_NOT_IN_JSON = re.compile("[\x7f-\x9f\ud800-\udfff]")
+
 
 def print_json(value: Any) -> None:
     """One JSON object on standard output."""
-    click.echo(printable(json.dumps(value, indent=2, ensure_ascii=False)))
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    click.echo(_NOT_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
 def printable(text: str) -> str:
-    """The text with what is no Unicode (half characters, as broken file names hold) escaped as JSON does."""
-    return text.encode("utf-8", "backslashreplace").decode()
+    """Text of several lines, fit for a terminal: what would steer it (escape sequences, half characters) is escaped.
+
+    For names, titles, document text and what a model said: none of them may move the cursor or set the window's title.
+    """
+    return _STEERING.sub(_escaped, text)
+
+
+def printable_line(text: str) -> str:
+    """The same for what must stay on its line, such as a file name: line breaks and tabs are escaped, too."""
+    return _BREAKS.sub(_escaped, printable(text))
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode()
 
 
 def print_table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Columns as wide as their widest cell."""
-    lines = [[str(cell) for cell in row] for row in (titles, *rows)]
+    lines = [[printable_line(str(cell)) for cell in row] for row in (titles, *rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(titles))]
     for line in lines:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
@@ -56,7 +76,7 @@ def ingest_bar() -> Iterator[Callable[["IngestProgress"], None]]:
                 bar.reset(total)
             bar.total = total
             what = f"KV of {progress.document}" if unit == "chunk" and progress.document else progress.document
-            bar.set_description_str(what[:48], refresh=False)
+            bar.set_description_str(printable_line(what[:48]), refresh=False)
             bar.update(done - bar.n)
 
         yield tell

@@ -2,7 +2,7 @@
 
 from appliance.ingest.base import DocumentEntry, IngestEstimate, IngestProgress, IngestReport, ProgressListener
 from appliance.ingest.documents import DocumentIngest
-from appliance.ingest.dry_run import estimate
+from appliance.ingest.dry_run import estimate, open_and_estimate
 from appliance.ingest.kv import KvIngest, KvWork
 
 __all__ = [
@@ -15,4 +15,5 @@ __all__ = [
     "KvWork",
     "ProgressListener",
     "estimate",
+    "open_and_estimate",
 ]

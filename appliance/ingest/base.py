@@ -1,6 +1,6 @@
 """What ingesting tells: progress while it runs, a report when it is done."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,18 +26,38 @@ ProgressListener = Callable[[IngestProgress], None]
 
 @dataclass(frozen=True)
 class DocumentEntry:
-    """One file: `state` is `ready` (read now), `unchanged`, `removed` (its file is gone), `skipped` or `failed`."""
+    """One file: `state` is `ready` (read now), `unchanged`, `removed` (its file is gone), `skipped` or `failed`.
+
+    `error` is one line with the reason and the mend; `notes` say what of a document that went in was left out.
+    """
 
     path: str
     state: str
     chunks: int
     error: str | None = None
+    notes: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        return {**self.__dict__, "notes": list(self.notes)}
+
+
+_NOTES = {
+    "hidden_text": "text that a reader would not see was left out",
+    "pages_without_text": "pages that hold only pictures were left out",
+}
+
+
+def notes_of(flags: Iterable[str]) -> tuple[str, ...]:
+    """A document's flags in words."""
+    return tuple(_NOTES.get(flag, flag) for flag in flags)
 
 
 @dataclass(frozen=True)
 class IngestReport:
-    """`chunks` and `kv_bytes` are what this run added; `kv_tokens` is what the
-    language model read; `model_seconds` is the time in both models."""
+    """`chunks` and `kv_bytes` are what this run added; `kv_tokens` is what the language model read.
+
+    `model_seconds` is the time of reading and encoding blocks and of embedding, cutting its windows included.
+    """
 
     documents: tuple[DocumentEntry, ...]
     chunks: int
@@ -55,7 +75,7 @@ class IngestReport:
     def as_json(self) -> dict[str, Any]:
         """The object that `ingest --json` prints."""
         return {
-            "documents": [dict(entry.__dict__) for entry in self.documents],
+            "documents": [entry.as_json() for entry in self.documents],
             "chunks": self.chunks,
             "kv_bytes": self.kv_bytes,
             "kv_tokens": self.kv_tokens,
@@ -67,7 +87,10 @@ class IngestReport:
 
 @dataclass(frozen=True)
 class IngestEstimate:
-    """What `--dry-run` says before any work: tokens, bytes on disk, hours of the model, at the rate measured here."""
+    """What `--dry-run` says before any work: tokens, bytes on disk, hours of the model, at the rate measured here.
+
+    `chunks` are those of new documents; tokens, bytes and hours also count what older ones lack for this model.
+    """
 
     documents: tuple[DocumentEntry, ...]
     chunks: int
@@ -84,7 +107,7 @@ class IngestEstimate:
         """The object that `ingest --dry-run --json` prints."""
         return {
             "dry_run": True,
-            "documents": [dict(entry.__dict__) for entry in self.documents],
+            "documents": [entry.as_json() for entry in self.documents],
             "chunks": self.chunks,
             "kv_tokens": self.kv_tokens,
             "kv_bytes": self.kv_bytes,

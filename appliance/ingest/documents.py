@@ -1,6 +1,5 @@
 """The first half of ingesting: files become documents that can be searched (DESIGN.md §4)."""
 
-import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,9 +7,27 @@ from pathlib import Path
 from appliance.chunking import ChunkSpan
 from appliance.engine import Engine
 from appliance.errors import DocumentRejected, NothingToIngest
-from appliance.ingest.base import DocumentEntry, IngestProgress, ProgressListener
-from appliance.ingest.reading import digest_of, new_document, parse_and_chunk, stamp_of, stored_document
-from appliance.parsing import DocumentParser, FoundFiles, ParsedDocument, ParserLimits, find_documents
+from appliance.ingest.base import DocumentEntry, IngestProgress, ProgressListener, notes_of
+from appliance.ingest.reading import (
+    digest_of,
+    new_document,
+    parse_and_chunk,
+    stamp_from,
+    stamp_of,
+    stored_document,
+    unreadable,
+)
+from appliance.ingest.vanished import emptied_folders, vanished_sources
+from appliance.parsing import (
+    DocumentParser,
+    FoundFiles,
+    OpenDocument,
+    ParsedDocument,
+    ParserLimits,
+    find_documents,
+    one_line,
+    open_document,
+)
 from appliance.removal import finish_removals
 from appliance.retrieval import text_to_embed
 from appliance.turns import Turns
@@ -42,21 +59,26 @@ class DocumentIngest:
         self, paths: Sequence[Path], collection: CollectionRow, kv: str, progress: ProgressListener
     ) -> list[DocumentEntry]:
         """One entry a file, in order of path; on a full disk `error` is set. Raises NothingToIngest."""
-        found = find_files(paths)
-        entries = [DocumentEntry(str(path), "failed", 0, reason) for path, reason in found.refused]
-        entries += [DocumentEntry(str(path), "skipped", 0, reason) for path, reason in found.skipped]
+        found = find_documents(paths)
+        entries = left_out(found)
         with DocumentParser(self._limits) as parser:
             for done, path in enumerate(found.accepted):
                 progress(IngestProgress("parse", path.name, done, len(found.accepted), 0, 0, 0.0, None))
                 if self.error is None:
                     entries.append(self._one(path, collection, kv, parser))
                 else:
-                    entries.append(DocumentEntry(str(path), "failed", 0, f"{path.name} was not read: the disk is full"))
+                    line = f"{path.name} was not read, the disk is full: free some space and ingest it again"
+                    entries.append(DocumentEntry(str(path), "failed", 0, line))
+        # Last, so that a file that was only moved has kept its document.
         try:
-            entries += self._forget_vanished(paths, collection)
+            removed = self._forget_vanished(paths, found, collection)
         except DiskFull as full:
-            self.error = str(full)
-        return sorted(entries, key=lambda entry: entry.path)
+            self.error, removed = str(full), []
+        kept = emptied_folders(self._catalog, collection.id, paths, found)
+        if not found.accepted and not found.refused and not removed:
+            raise NothingToIngest("; ".join(kept.values()) or nothing_in(paths))
+        entries += [DocumentEntry(str(folder), "failed", 0, line) for folder, line in kept.items()]
+        return sorted([*entries, *removed], key=lambda entry: entry.path)
 
     def _one(self, path: Path, collection: CollectionRow, kv: str, parser: DocumentParser) -> DocumentEntry:
         try:
@@ -66,6 +88,8 @@ class DocumentIngest:
             return DocumentEntry(str(path), "failed", 0, str(full))
         except (DocumentRejected, StorageError) as error:
             return DocumentEntry(str(path), "failed", 0, str(error))
+        except OSError as error:
+            return DocumentEntry(str(path), "failed", 0, str(unreadable(path, error)))
 
     def _read(self, path: Path, collection: CollectionRow, kv: str, parser: DocumentParser) -> DocumentEntry:
         stamp = stamp_of(path)
@@ -74,22 +98,28 @@ class DocumentIngest:
             known = None
         if known is not None and known.document_id in self._stored:
             return self._unchanged(path, self._catalog.document(known.document_id), kv)
-        digest = digest_of(path, self._limits.file_bytes)
+        # Hashed and parsed through one descriptor, whatever becomes of the path meanwhile.
+        with open_document(path, self._limits) as opened:
+            return self._read_open(path, opened, collection, kv, parser)
+
+    def _read_open(
+        self, path: Path, opened: OpenDocument, collection: CollectionRow, kv: str, parser: DocumentParser
+    ) -> DocumentEntry:
+        stamp, digest = stamp_from(opened.status), digest_of(opened)
         same = self._catalog.document_by_digest(collection.id, digest)
         if same is not None and same.id in self._stored:
+            opened.check_unchanged()
             replaced = self._catalog.attach_source(collection.id, str(path), same.id, stamp.size_bytes, stamp.mtime_ns)
             finish_removals(self._home, self._catalog, self._store, replaced)
             return self._unchanged(path, same, kv)
-        parsed, spans = parse_and_chunk(path, parser, self._engine, collection.chunk_tokens)
-        if stamp_of(path) != stamp:
-            raise DocumentRejected(f"{path.name} changed while it was read: ingest it again")
+        parsed, spans = parse_and_chunk(opened, digest, parser, self._engine, collection.chunk_tokens)
         windows = self._embed(parsed, spans)
         document = new_document(path, stamp, digest, collection, kv, parsed, spans, windows)
-        publish_document_file(self._home, stored_document(document, collection.name, parsed))
+        publish_document_file(self._home, stored_document(document, collection, parsed))
         self._stored.add(document.id)
         replaced = self._catalog.publish_document(document)
         finish_removals(self._home, self._catalog, self._store, replaced)
-        return DocumentEntry(str(path), "ready", len(document.chunks))
+        return DocumentEntry(str(path), "ready", len(document.chunks), None, notes_of(document.flags))
 
     def _embed(self, parsed: ParsedDocument, spans: Sequence[ChunkSpan]) -> list[Vectors]:
         """The windows' vectors of every chunk, a few chunks a turn, so that a question never waits for a long file."""
@@ -105,27 +135,27 @@ class DocumentIngest:
     def _unchanged(self, path: Path, document: DocumentRow, kv: str) -> DocumentEntry:
         if document.kv != kv:
             self._catalog.set_kv(document.id, kv)  # what the last ingest asked for is what is done
-        return DocumentEntry(str(path), "unchanged", document.chunks)
+        return DocumentEntry(str(path), "unchanged", document.chunks, None, notes_of(document.flags))
 
-    def _forget_vanished(self, paths: Sequence[Path], collection: CollectionRow) -> list[DocumentEntry]:
+    def _forget_vanished(
+        self, paths: Sequence[Path], found: FoundFiles, collection: CollectionRow
+    ) -> list[DocumentEntry]:
         """A file that was read from one of these folders and is gone takes its document with it."""
-        folders = [Path(os.path.abspath(path)) for path in paths if path.is_dir()]  # noqa: PTH100 - as find_documents
         entries, removed = [], []
-        for document in self._catalog.documents(collection.id):
-            for source in self._catalog.sources_of(document.id):
-                path = Path(source.path)
-                inside = any(path.is_relative_to(folder) for folder in folders)
-                if inside and not path.is_symlink() and not path.exists():
-                    removed += self._catalog.detach_source(collection.id, source.path)
-                    entries.append(DocumentEntry(source.path, "removed", document.chunks))
+        for source, document in vanished_sources(self._catalog, collection.id, paths, found):
+            removed += self._catalog.detach_source(collection.id, source.path)
+            entries.append(DocumentEntry(source.path, "removed", document.chunks))
         finish_removals(self._home, self._catalog, self._store, removed)
         return entries
 
 
-def find_files(paths: Sequence[Path]) -> FoundFiles:
-    """The files to read. Raises NothingToIngest, in one line, where no file can be read at all."""
-    found = find_documents(paths)
-    if not found.accepted and not found.refused:
-        shown = ", ".join(str(path) for path in paths)
-        raise NothingToIngest(f"{shown}: no document in it: put txt, md, html, pdf or docx files there")
-    return found
+def left_out(found: FoundFiles) -> list[DocumentEntry]:
+    """The entries of the files that are not read."""
+    entries = [DocumentEntry(str(path), "failed", 0, reason) for path, reason in found.refused]
+    return entries + [DocumentEntry(str(path), "skipped", 0, reason) for path, reason in found.skipped]
+
+
+def nothing_in(paths: Sequence[Path]) -> str:
+    """The line for paths without any file to read."""
+    shown = ", ".join(one_line(str(path), 1000) for path in paths)
+    return f"{shown}: no document in it: put txt, md, html, pdf or docx files there"

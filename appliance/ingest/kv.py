@@ -3,7 +3,6 @@ nothing but the chunk it hit."""
 
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from appliance.block_source import wanted_blocks
@@ -21,7 +20,7 @@ _BATCH_CHUNKS = 64
 
 @dataclass(frozen=True)
 class KvWork:
-    """What a run did: `model_seconds` is the time inside the model alone. `failed` names chunks that cannot be read."""
+    """What a run did: `model_seconds` is the time of reading and encoding; `failed` names chunks without a block."""
 
     chunks: int = 0
     tokens: int = 0
@@ -29,6 +28,14 @@ class KvWork:
     seconds: float = 0.0
     model_seconds: float = 0.0
     failed: tuple[str, ...] = ()
+
+    @property
+    def error(self) -> str | None:
+        """The first of `failed`, and how many more there are; None where all went well."""
+        if not self.failed:
+            return None
+        more = len(self.failed) - 1
+        return self.failed[0] + (f" (and {more} more like it)" if more else "")
 
 
 class KvIngest:
@@ -43,22 +50,9 @@ class KvIngest:
 
     def pending(self, policies: tuple[str, ...], collection_id: int | None = None) -> list[ChunkRow]:
         """All chunks that lack a block of this engine, by id."""
-        found: list[ChunkRow] = []
-        last = 0
-        while batch := self._catalog.chunks_without_block(
-            self._engine.fingerprint, "self", self._engine.reader.context, policies, _BATCH_CHUNKS, last
-        ):
-            last = batch[-1].id
-            found += [chunk for chunk in batch if collection_id in (None, chunk.collection_id)]
-        return found
+        return lacking_chunks(self._catalog, self._engine, policies, collection_id)
 
-    def run(
-        self,
-        chunks: list[ChunkRow],
-        progress: ProgressListener,
-        stop: threading.Event | None = None,
-        on_block: Callable[[ChunkRow], None] | None = None,
-    ) -> KvWork:
+    def run(self, chunks: list[ChunkRow], progress: ProgressListener, stop: threading.Event | None = None) -> KvWork:
         """Compute and publish these chunks' blocks. A full disk ends the run and is the first of `failed`."""
         began = time.perf_counter()
         tokens = size_bytes = done = 0
@@ -78,32 +72,57 @@ class KvIngest:
             except DiskFull as full:
                 failed.insert(0, str(full))
                 break
-            except (BlockRefused, PromptTooLong, WriteFailed) as error:
+            except (BlockRefused, WriteFailed) as error:
                 failed.append(f"{chunk.title}, chunk {chunk.ordinal + 1}: {error}")
                 continue
-            tokens, size_bytes, model_s, done = (
-                tokens + chunk_tokens,
-                size_bytes + chunk_bytes,
-                model_s + seconds,
-                done + 1,
-            )
-            if on_block is not None:
-                on_block(chunk)
+            tokens += chunk_tokens
+            size_bytes += chunk_bytes
+            model_s += seconds
+            done += 1
         progress(IngestProgress("kv", "", 0, 0, len(chunks), len(chunks), 0.0, 0.0))
         return KvWork(done, tokens, size_bytes, time.perf_counter() - began, model_s, tuple(failed))
 
     def _one(self, chunk: ChunkRow) -> tuple[int, int, float]:
         """Tokens, bytes and model seconds of one chunk; nothing but the row if another chunk has the same block."""
-        wanted = wanted_blocks(self._engine, self._catalog, self._collections[chunk.collection_id], [chunk])[0]
+        collection = self._collection(chunk.collection_id)
+        wanted = wanted_blocks(self._engine, self._catalog, collection, [chunk])[0]
         self._catalog.keep_token_ids(self._engine.tokenizer, {chunk.id: wanted.token_ids})
         if wanted.row is not None:
             self._catalog.link_block(wanted.key, [chunk.id])
             return 0, 0, 0.0
         with self._turns.background():
             began = time.perf_counter()
-            block = self._engine.reader.block(
-                wanted.token_ids, wanted.key, self._engine.fingerprint, self._collections[chunk.collection_id]
-            )
+            try:
+                block = self._engine.reader.block(wanted.token_ids, wanted.key, self._engine.fingerprint, collection)
+            except PromptTooLong as error:  # its own line speaks to someone who asks
+                raise BlockRefused(self._too_long(len(wanted.token_ids))) from error
             seconds = time.perf_counter() - began
         row = self._store.publish(block, chunk.collection_id, [chunk.id])
         return len(wanted.token_ids), row.size_bytes, seconds
+
+    def _too_long(self, tokens: int) -> str:
+        head, window = self._engine.reader.head_tokens, self._engine.model.window
+        return (
+            f"its {tokens} tokens and the {head} before them exceed the model's window of {window}:"
+            " name a model with a larger window (--model)"
+        )
+
+    def _collection(self, collection_id: int) -> str:
+        """The collection's name; another thread may have begun it after this object was made."""
+        if collection_id not in self._collections:
+            self._collections = {row.id: row.name for row in self._catalog.collections()}
+        return self._collections[collection_id]
+
+
+def lacking_chunks(
+    catalog: Catalog, engine: Engine, policies: tuple[str, ...], collection_id: int | None = None
+) -> list[ChunkRow]:
+    """All chunks of documents with one of these policies that lack a block of this engine, by id."""
+    found: list[ChunkRow] = []
+    last = 0
+    while batch := catalog.chunks_without_block(
+        engine.fingerprint, "self", engine.reader.context, policies, _BATCH_CHUNKS, last
+    ):
+        last = batch[-1].id
+        found += [chunk for chunk in batch if collection_id in (None, chunk.collection_id)]
+    return found

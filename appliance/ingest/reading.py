@@ -8,7 +8,7 @@ from pathlib import Path
 from appliance.chunking import ChunkSpan, split_into_chunks
 from appliance.engine import Engine
 from appliance.errors import DocumentRejected
-from appliance.parsing import DocumentParser, ParsedDocument
+from appliance.parsing import DocumentParser, OpenDocument, ParsedDocument, one_line
 from models.embedding import Vectors
 from storage.catalog import CollectionRow, NewChunk, NewDocument
 from storage.document_files import StoredDocument
@@ -27,27 +27,32 @@ class FileStamp:
 def stamp_of(path: Path) -> FileStamp:
     """Size and time of a file. Raises DocumentRejected if it cannot be looked at."""
     try:
-        found = path.stat()
+        return stamp_from(path.stat())
     except OSError as error:
-        raise DocumentRejected(
-            f"{path.name} cannot be read ({error.strerror}): check the path and its rights"
-        ) from error
-    return FileStamp(found.st_size, found.st_mtime_ns)
+        raise unreadable(path, error) from error
 
 
-def digest_of(path: Path, limit_bytes: int) -> str:
-    """SHA-256 of a file's content, in hexadecimal. Raises DocumentRejected."""
+def stamp_from(status: os.stat_result) -> FileStamp:
+    """The stamp of a file that was looked at already."""
+    return FileStamp(status.st_size, status.st_mtime_ns)
+
+
+def unreadable(path: Path, error: OSError) -> DocumentRejected:
+    """The system's reason as a document's own one-line error."""
+    return DocumentRejected(
+        f"{one_line(path.name)} cannot be read ({error.strerror or error}): check the path and its rights"
+    )
+
+
+def digest_of(document: OpenDocument) -> str:
+    """SHA-256 of the content of an open file, in hexadecimal. Leaves its position alone. Raises OSError.
+
+    Reads no further than the size it was opened with: one that grows is found out by `check_unchanged`.
+    """
     digest, read = hashlib.sha256(), 0
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with os.fdopen(descriptor, "rb") as stream:
-            while data := stream.read(_READ_BYTES):
-                digest.update(data)
-                read += len(data)
-                if read > limit_bytes:
-                    raise DocumentRejected(f"{path.name} is larger than {limit_bytes >> 20} MB: split it")
-    except OSError as error:
-        raise DocumentRejected(f"{path.name} cannot be read ({error.strerror}): check its rights") from error
+    while read < document.status.st_size and (data := os.pread(document.descriptor, _READ_BYTES, read)):
+        digest.update(data)
+        read += len(data)
     return digest.hexdigest()
 
 
@@ -57,13 +62,17 @@ def document_id(collection: str, digest: str) -> str:
 
 
 def parse_and_chunk(
-    path: Path, parser: DocumentParser, engine: Engine, chunk_tokens: int
+    document: OpenDocument, digest: str, parser: DocumentParser, engine: Engine, chunk_tokens: int
 ) -> tuple[ParsedDocument, list[ChunkSpan]]:
-    """The document's text and its chunks. Raises DocumentRejected."""
-    parsed = parser.parse(path)
+    """The text and the chunks of the very content that `digest` names. Raises DocumentRejected, OSError."""
+    parsed = parser.parse_open(document)
+    document.check_unchanged()
+    # A file system's clock may tick every few milliseconds only: what is written within one tick moves no time.
+    if digest_of(document) != digest:
+        raise DocumentRejected(f"{document.name} changed while it was read: ingest it again")
     spans = split_into_chunks(parsed, engine.template.token_starts(parsed.text), chunk_tokens)
     if not spans:
-        raise DocumentRejected(f"{path.name} holds no text: nothing could be asked about it")
+        raise DocumentRejected(f"{document.name} holds no text: put text into it and ingest it again")
     return parsed, spans
 
 
@@ -98,11 +107,11 @@ def new_document(
     )
 
 
-def stored_document(document: NewDocument, collection: str, parsed: ParsedDocument) -> StoredDocument:
+def stored_document(document: NewDocument, collection: CollectionRow, parsed: ParsedDocument) -> StoredDocument:
     """The same document as the file the catalog can be rebuilt from."""
     return StoredDocument(
         id=document.id,
-        collection=collection,
+        collection=collection.name,
         digest=document.digest,
         title=document.title,
         kind=document.kind,
@@ -113,4 +122,6 @@ def stored_document(document: NewDocument, collection: str, parsed: ParsedDocume
         pages=tuple((page.number, page.start, page.end) for page in parsed.pages),
         chunks=tuple((chunk.start, chunk.end, chunk.page) for chunk in document.chunks),
         kv=document.kv,
+        embedding_fingerprint=collection.embedding_fingerprint,
+        chunk_tokens=collection.chunk_tokens,
     )

@@ -19,7 +19,7 @@ from appliance.parsing.base import ParsedDocument
 from appliance.parsing.cleaning import one_line
 from appliance.parsing.isolation import Isolation
 from appliance.parsing.limits import ParserLimits
-from appliance.parsing.opening import open_document
+from appliance.parsing.opening import OpenDocument, open_document
 from appliance.parsing.protocol import ProtocolBroken, document_from_message, receive_message, send_message
 
 _START_SECONDS = 60.0  # a cold disk; a warm start takes a fifth of a second
@@ -41,9 +41,13 @@ class DocumentParser:
     def parse(self, path: Path) -> ParsedDocument:
         """Read one file. Raises `DocumentRejected`; `ApplianceError` if the parser process cannot be started."""
         with open_document(path, self._limits) as document:
-            request = {"name": document.name, "kind": document.kind}
-            with self._lock:
-                message = self._ask(request, document.descriptor, document.name)
+            return self.parse_open(document)
+
+    def parse_open(self, document: OpenDocument) -> ParsedDocument:
+        """Read a file that is open already, whatever its path names by now. Raises as `parse` does."""
+        request = {"name": document.name, "kind": document.kind}
+        with self._lock:
+            message = self._ask(request, document.descriptor, document.name)
         if "rejected" in message:
             raise DocumentRejected(one_line(str(message["rejected"]), limit=1000))
         try:

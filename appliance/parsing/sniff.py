@@ -47,12 +47,13 @@ def known_extensions() -> str:
     return " ".join(KINDS)
 
 
-def check_kind(name: str, head: bytes) -> str:
-    """Return the kind of the file `name` that begins with `head` (its first `HEAD_BYTES`).
+def check_kind(file_name: str, head: bytes, name: str) -> str:
+    """Return the kind of the file `file_name` that begins with `head` (its first `HEAD_BYTES`).
 
-    Raises `DocumentRejected` if the extension is unknown or the content is something else.
+    `name` is what messages call it: clean, and shorter than a file name may be. Raises `DocumentRejected`
+    if the extension is unknown or the content is something else.
     """
-    kind = kind_of(name)
+    kind = kind_of(file_name)
     if kind is None:
         raise DocumentRejected(f"{name} is of an unknown type: these are read: {known_extensions()}")
     if kind == "docx" and head.startswith(_OLE):

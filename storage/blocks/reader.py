@@ -17,8 +17,8 @@ from storage.errors import BlockDamaged
 
 # Errors that say "this file system has no O_DIRECT", not "this file is bad".
 _REFUSES_DIRECT = (errno.EINVAL, errno.ENOTSUP)
-# Errors that are about this one file: unreadable, a link, a folder, a device, or damaged in the file system itself.
-_OF_THE_FILE = (errno.EIO, errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.EUCLEAN, errno.EBADMSG)
+# Errors that are about this process, not about the file: every other block would fail the same way.
+_OF_THE_PROCESS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,10 @@ def read_block_file(
     except FileNotFoundError as error:
         raise BlockDamaged(f"{path.name}: the file is missing; the block is computed again") from error
     except OSError as error:
-        if error.errno in _OF_THE_FILE:
-            reason = os.strerror(error.errno)
-            raise BlockDamaged(f"{path.name}: cannot be read ({reason}); the block is computed again") from error
-        raise
+        if error.errno in _OF_THE_PROCESS:
+            raise
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise BlockDamaged(f"{path.name}: cannot be read ({reason}); the block is computed again") from error
     try:
         return _check(path.name, buffer, expected)
     except BaseException:

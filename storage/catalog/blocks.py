@@ -45,6 +45,7 @@ class Blocks(Section):
                 astuple(row),
             )
             _link(sqlite, row.key, chunk_ids)
+            sqlite.execute("DELETE FROM unclaimed_blocks WHERE file = ?", (row.file,))
         return None if before is None or before.file == row.file else before.file
 
     def link_block(self, key: str, chunk_ids: Sequence[int]) -> None:
@@ -124,16 +125,39 @@ class Blocks(Section):
             parameters = (*kv_policies, after_chunk_id, fingerprint, kind, context, max(limit, 0))
             return chunk_rows(sqlite, condition, parameters)
 
-    def document_kv(self, document_id: str) -> BlockTotals:
-        """Sums over the ready blocks of one document; `blocks` counts its chunks that have one."""
+    def block_files_of(self, document_id: str) -> dict[int, list[str]]:
+        """The files of the ready blocks of every model, by the document's chunk ids."""
+        found: dict[int, list[str]] = {}
+        with self._connection.read() as sqlite:
+            rows = sqlite.execute(
+                "SELECT chunks.id, blocks.file FROM chunks JOIN block_chunks ON block_chunks.chunk_id = chunks.id"
+                " JOIN blocks ON blocks.key = block_chunks.block_key AND blocks.state = 'ready'"
+                " WHERE chunks.document_id = ? ORDER BY chunks.id, blocks.file",
+                (document_id,),
+            )
+            for chunk_id, file in rows:
+                found.setdefault(chunk_id, []).append(file)
+        return found
+
+    def block_fingerprints(self) -> list[str]:
+        """The models that ready blocks were computed with."""
+        statement = "SELECT DISTINCT fingerprint FROM blocks WHERE state = 'ready' ORDER BY fingerprint"
+        with self._connection.read() as sqlite:
+            return [str(row[0]) for row in sqlite.execute(statement)]
+
+    def document_kv(self, document_id: str, fingerprint: str | None = None) -> BlockTotals:
+        """Sums over the ready blocks of one document; `blocks` counts its chunks that have one.
+
+        Of the model with this fingerprint; of any model (one block a chunk) where none is named.
+        """
         with self._connection.read() as sqlite:
             row = sqlite.execute(
                 "SELECT count(*), coalesce(sum(size_bytes), 0), coalesce(sum(tokens), 0) FROM"
                 " (SELECT chunks.id, max(blocks.size_bytes) AS size_bytes, max(blocks.tokens) AS tokens FROM chunks"
                 " JOIN block_chunks ON block_chunks.chunk_id = chunks.id"
                 " JOIN blocks ON blocks.key = block_chunks.block_key AND blocks.state = 'ready'"
-                " WHERE chunks.document_id = ? GROUP BY chunks.id)",
-                (document_id,),
+                " WHERE chunks.document_id = ?1 AND (?2 IS NULL OR blocks.fingerprint = ?2) GROUP BY chunks.id)",
+                (document_id, fingerprint),
             ).fetchone()
         return BlockTotals(*row)
 

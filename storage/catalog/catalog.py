@@ -14,6 +14,7 @@ from storage.catalog.documents import Documents
 from storage.catalog.reserve import Reserve
 from storage.catalog.sources import Sources
 from storage.catalog.tokens import Tokens
+from storage.catalog.unclaimed import UnclaimedBlocks
 from storage.catalog.vectors import VectorRows
 from storage.catalog.words import Words
 from storage.durable import sync_folder
@@ -25,7 +26,7 @@ class CatalogMissing(StorageError):
     """Nothing has been stored in this data folder yet."""
 
 
-class Catalog(Collections, Documents, Sources, Deletion, Words, VectorRows, Tokens, Blocks, Counters):
+class Catalog(Collections, Documents, Sources, Deletion, Words, VectorRows, Tokens, Blocks, UnclaimedBlocks, Counters):
     """What the appliance knows: collections, documents, chunks, words, vectors, token ids, blocks, counts."""
 
     def __init__(self, connection: Connection, reserve: Reserve | None = None) -> None:
@@ -35,6 +36,8 @@ class Catalog(Collections, Documents, Sources, Deletion, Words, VectorRows, Toke
     @classmethod
     def open(cls, home: Home, read_only: bool = False, *, rebuild: bool = False) -> Self:
         """Open the catalog of `home`; a writer makes it where there is none, a reader never writes.
+
+        A folder that cannot be written to is read as it stands (`Connection`).
 
         Raises CatalogDamaged (also where the catalog is gone but documents are stored, unless this is the rebuild),
         CatalogMissing for a reader of an empty data folder, and the errors of `base`.

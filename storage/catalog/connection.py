@@ -32,6 +32,7 @@ _DAMAGED = frozenset(
     {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_SCHEMA}
 )
 _LOCKED = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+_NOT_WRITABLE = frozenset({sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN})
 _REFUSED = frozenset({sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_TOOBIG})
 
 
@@ -47,7 +48,9 @@ class Connection:
             os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600))
         if self._is_torn():
             raise CatalogDamaged(self._damage("its end is missing"))
-        mode = "ro" if read_only else "rw"
+        mode = "rw"
+        if read_only:
+            mode = "ro&immutable=1" if self._never_changes() else "ro"
         with self._explained():
             self._sqlite = sqlite3.connect(
                 f"{file.absolute().as_uri()}?mode={mode}", uri=True, isolation_level=None, check_same_thread=False
@@ -127,6 +130,12 @@ class Connection:
         torn = self.file.exists() and self.file.stat().st_size % SECTOR_BYTES != 0
         return torn and not (log.exists() and log.stat().st_size)
 
+    def _never_changes(self) -> bool:
+        """A folder nobody can write to, without a log: SQLite, which would make one, is told to need none."""
+        log, index = (self.file.with_name(self.file.name + ending) for ending in ("-wal", "-shm"))
+        logged = log.exists() and (log.stat().st_size > 0 or index.exists())
+        return not logged and not os.access(self.file.parent, os.W_OK)
+
     def _recognise(self) -> None:
         """Refuse the database of another program, and one that a newer version wrote."""
         objects = self._sqlite.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
@@ -170,6 +179,11 @@ class Connection:
             return HomeBusy(f"{self.file} is in use by another process: stop it and try again")
         if code in _REFUSED:
             return StorageError(f"{self.file} refuses the value ({error}): check it and try again")
+        if self.read_only and code in _NOT_WRITABLE:
+            return StorageError(
+                f"{self.file} has a log that cannot be read where nothing can be written: run `appliance status` once"
+                " where the data folder can be written to"
+            )
         undecodable = not code and isinstance(error, sqlite3.OperationalError)  # text that is not UTF-8
         if code in _DAMAGED or undecodable:
             return CatalogDamaged(self._damage(str(error)))

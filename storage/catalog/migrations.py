@@ -3,12 +3,12 @@
 import sqlite3
 from typing import TYPE_CHECKING
 
-from storage.catalog.schema import APPLICATION_ID, statements
+from storage.catalog.schema import APPLICATION_ID, UNCLAIMED_BLOCKS, statements
 
 if TYPE_CHECKING:
     from sqlite_utils import Database, Migrations
 
-NAMES = ("tables",)
+NAMES = ("tables", "unclaimed_blocks")
 """Every step there is, in order. A name once released stays."""
 
 
@@ -41,5 +41,9 @@ def _steps() -> "Migrations":
         for statement in statements():
             database.conn.execute(statement)
         database.conn.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+
+    @steps(name="unclaimed_blocks")
+    def unclaimed_blocks(database: "Database") -> None:
+        database.conn.execute(UNCLAIMED_BLOCKS)
 
     return steps

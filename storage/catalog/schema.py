@@ -1,7 +1,8 @@
 """The tables of the catalog, as the first migration makes them."""
 
-APPLICATION_ID = 0x4B564150
-"""Written into the file, so that another program's database is told from ours."""
+from storage.home import APPLICATION_ID
+
+__all__ = ["APPLICATION_ID", "TABLES", "UNCLAIMED_BLOCKS", "statements"]
 
 TABLES = """
 CREATE TABLE collections (
@@ -98,6 +99,13 @@ CREATE INDEX block_chunks_by_chunk ON block_chunks (chunk_id);
 
 CREATE TABLE counters (event TEXT NOT NULL PRIMARY KEY, amount INTEGER NOT NULL) STRICT;
 CREATE TABLE unfinished (work TEXT NOT NULL PRIMARY KEY) STRICT;
+"""
+
+UNCLAIMED_BLOCKS = """
+CREATE TABLE unclaimed_blocks (
+    file TEXT NOT NULL PRIMARY KEY CHECK (length(file) > 0 AND instr(file, '/') = 0),
+    collection_id INTEGER NOT NULL REFERENCES collections (id)
+) STRICT
 """
 
 

@@ -52,16 +52,6 @@ class Sources(Section):
             ).fetchall()
         return [SourceRow(*row) for row in rows]
 
-    def touch_source(self, collection_id: int, path: str, size_bytes: int, mtime_ns: int) -> None:
-        """Note a new time for an unchanged content. Raises UnknownRow."""
-        with self._connection.write() as sqlite:
-            changed = sqlite.execute(
-                "UPDATE sources SET size_bytes = ?, mtime_ns = ? WHERE collection_id = ? AND path = ?",
-                (size_bytes, mtime_ns, collection_id, path),
-            ).rowcount
-        if not changed:
-            raise UnknownRow(f"the catalog does not know {path}: ingest it first")
-
 
 def set_source(
     sqlite: sqlite3.Connection, collection_id: int, path: str, document_id: str, size_bytes: int, mtime_ns: int

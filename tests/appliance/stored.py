@@ -20,7 +20,7 @@ def snapshot(root: Path) -> dict[str, Any]:
             vectors[row.name] = (chunk_ids.tolist(), hashlib.sha256(numbers.tobytes()).hexdigest())
         return {
             "collections": catalog.collections(),
-            "documents": [replace(document, added_at="") for document in documents],
+            "documents": [replace(row, added_at="") for row in sorted(documents, key=lambda row: row.id)],
             "sources": {document.id: catalog.sources_of(document.id) for document in documents},
             "chunks": {document.id: catalog.chunks_of(document.id) for document in documents},
             "kv": {document.id: catalog.document_kv(document.id) for document in documents},

@@ -114,6 +114,31 @@ def test_a_failure_does_not_end_it(
     wait_for(lambda: idle.failure is None)
 
 
+@pytest.mark.parametrize(
+    "error", [OSError(24, "Too many open files"), RuntimeError("CUDA out of memory.\nTried to allocate 2 GiB")]
+)
+def test_what_the_system_refuses_is_told_and_counted(
+    appliance: Appliance, sample_files: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    appliance.ingest([sample_files], kv="idle")
+    with monkeypatch.context() as broken:
+
+        def refuse(*_arguments: object) -> None:
+            raise error
+
+        broken.setattr(ChunkReader, "block", refuse)
+        assert appliance.status()["idle_failure"] is None
+        appliance.start_idle_work()
+        wait_for(lambda: bool(appliance.status()["counters"].get("idle_failures")))
+        told = appliance.status()["idle_failure"]
+    assert "Too many open files" in told or "CUDA out of memory. Tried" in told
+    assert "\n" not in told
+    appliance.ingest([sample_files], kv="idle")  # wakes it: it lives on
+    wait_for(lambda: without_kv(appliance) == 0)
+    wait_for(lambda: appliance.status()["idle_failure"] is None)
+    assert appliance.status()["counters"]["idle_failures"] == 1
+
+
 def test_close_stops_after_the_chunk_in_hand(
     appliance: Appliance, sample_files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

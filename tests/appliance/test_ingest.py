@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from appliance.errors import NothingToIngest
+from appliance.errors import ApplianceError, NothingToIngest
 from appliance.ingest import IngestProgress, IngestReport
 from appliance.parsing import DocumentParser, ParserLimits
 from appliance.service import Appliance
 from models.embedding import EmbeddingModel
+from models.errors import PromptTooLong
 from storage.errors import BlockRefused
 from tests.appliance.fixtures import QUESTION
 from tests.appliance.parsing.documents import ENCRYPTED_PDF, docx_bytes
@@ -30,7 +31,7 @@ def errors(report: IngestReport) -> dict[str, str]:
 def work(monkeypatch: pytest.MonkeyPatch, reads: list[str]) -> dict[str, int]:
     """How often a file was parsed and texts were embedded from here on; `reads` counts the language model."""
     counts = {"parse": 0, "embed": 0}
-    for owner, name, kind in ((DocumentParser, "parse", "parse"), (EmbeddingModel, "embed_windows", "embed")):
+    for owner, name, kind in ((DocumentParser, "parse_open", "parse"), (EmbeddingModel, "embed_windows", "embed")):
         call = getattr(owner, name)
 
         def counted(*arguments: Any, _call: Any = call, _kind: str = kind) -> Any:
@@ -108,15 +109,6 @@ def test_a_vanished_file_is_removed(
     assert {document.title for document in appliance.documents()} == {"House rules", "Prices", "elsewhere"}
     sources = appliance.answer(QUESTION, top_k=20, max_new_tokens=1).sources
     assert "pump" not in {source.document for source in sources}
-
-
-def test_an_emptied_folder_removes_nothing(appliance: Appliance, sample_files: Path) -> None:
-    appliance.ingest([sample_files])
-    shutil.rmtree(sample_files)
-    sample_files.mkdir()  # as a disk looks that is not mounted
-    with pytest.raises(NothingToIngest, match=f"{sample_files}: no document in it"):
-        appliance.ingest([sample_files])
-    assert len(appliance.documents()) == 3
 
 
 def test_the_same_content_is_one_document(appliance: Appliance, sample_files: Path, reads: list[str]) -> None:
@@ -228,6 +220,36 @@ def test_a_chunk_the_model_cannot_read_costs_itself(
     assert len(ready_blocks(appliance.settings.home)) == report.chunks - 1
     assert not appliance.ingest([sample_files]).failed
     assert len(ready_blocks(appliance.settings.home)) == report.chunks
+
+
+def test_chunks_that_exceed_the_window(
+    appliance: Appliance, sample_files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line: the first of them with a mend that fits ingesting, and how many more."""
+    reader = appliance.engine.reader
+
+    def too_long(*_arguments: object) -> None:
+        raise PromptTooLong("5000 tokens exceed the window: ask with fewer chunks")
+
+    monkeypatch.setattr(type(reader), "block", too_long)
+    report = appliance.ingest([sample_files])
+    assert report.error is not None
+    assert report.error.startswith("Prices, chunk 1: its ")
+    assert "window of 2048: name a model with a larger window" in report.error
+    assert "ask with" not in report.error
+    assert report.error.endswith(f" (and {report.chunks - 1} more like it)")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("", "is empty"), (" ", "is empty"), ("x" * 201, "201 characters"), ("a\x1b[2J", "control")]
+)
+def test_names_of_collections(appliance: Appliance, sample_files: Path, name: str, words: str) -> None:
+    for call in (appliance.ingest, appliance.estimate):
+        with pytest.raises(ApplianceError, match=words) as refused:
+            call([sample_files], name)
+        assert refused.value.args[0].isprintable()
+        assert len(refused.value.args[0]) < 150
+    assert appliance.collections() == []
 
 
 def test_estimate_stores_nothing(appliance: Appliance, sample_files: Path, reads: list[str]) -> None:

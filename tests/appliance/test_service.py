@@ -84,12 +84,13 @@ def test_placers_agree(settings: Settings, sample_files: Path) -> None:
     [
         ({"question": " \n"}, "the question is empty"),
         ({"question": "half \udcff"}, "not valid Unicode"),
-        ({"question": "long " * 500}, "the model's window is 2048"),
+        ({"question": "long " * 500}, "the model's window is 2048: shorten the question"),
         ({"strategy": "magic"}, "'magic'"),
         ({"top_k": 0}, "top-k is 0: choose 1 to"),
         ({"top_k": 65}, "top-k is 65: choose 1 to"),
         ({"max_new_tokens": 0}, "max-new-tokens is 0"),
-        ({"max_new_tokens": 5000}, "5000 for the answer"),
+        ({"max_new_tokens": 5000}, "5000 for the answer) and the model's window is 2048: lower --max-new-tokens"),
+        ({"question": "y" * 600, "top_k": 64, "max_new_tokens": 690}, "is 2048: lower --top-k"),
         ({"collection": "nowhere"}, "collection 'nowhere' is unknown: choose one of default"),
     ],
 )

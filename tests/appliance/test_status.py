@@ -5,10 +5,12 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from appliance.listing import list_summaries
 from appliance.service import Appliance
 from appliance.settings import Settings
 from appliance.status import read_status
@@ -25,6 +27,8 @@ KEYS = {
     "chunks_without_kv",
     "blocks",
     "kv_bytes",
+    "kv_tokens",
+    "kv_models",
     "blocks_damaged",
     "counters",
     "engine",
@@ -108,3 +112,22 @@ def test_the_note_of_the_engine_is_a_convenience(appliance: Appliance, sample_fi
     assert not appliance.ingest([sample_files]).failed
     assert appliance.answer(QUESTION, max_new_tokens=2).sources
     assert read_status(appliance.settings)["engine"] == {}
+
+
+def test_kv_is_counted_for_the_model_in_use(appliance: Appliance, sample_files: Path) -> None:
+    """Another model's KV is of no use to this one, and what its process chose is not this one's."""
+    chunks = appliance.ingest([sample_files]).chunks
+    settings, note = appliance.settings, appliance.home.root / "engine.json"
+    chosen = json.loads(note.read_text())
+    note.write_text(json.dumps({**chosen, "fingerprint": appliance.engine.fingerprint}))
+    found = read_status(settings)
+    assert (found["chunks_without_kv"], found["kv_models"]) == (0, 1)
+    assert "fingerprint" not in found["engine"]
+    note.write_text(json.dumps({**chosen, "fingerprint": "another version of this model"}))
+    assert read_status(settings)["chunks_without_kv"] == chunks
+    for document in list_summaries(settings.home, None, settings.model):
+        assert (document.chunks_with_kv, document.kv_bytes) == (0, 0)
+    assert sum(document.chunks_with_kv for document in list_summaries(settings.home, None)) == chunks
+    other = replace(settings, model="/models/of-another-name")
+    assert read_status(other)["engine"] == {}
+    assert read_status(other)["chunks_without_kv"] == 0

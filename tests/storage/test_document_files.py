@@ -93,6 +93,7 @@ DAMAGE: list[tuple[str, Any]] = [
     ("chunks", [[0, 3, 0]]),
     ("chunks", None),
     ("kv", "soon"),
+    ("format_version", None),
     ("format_version", 2),
     ("format_version", "x" * 1000),
 ]
@@ -161,4 +162,19 @@ def test_a_full_disk_keeps_the_old_document(home: Home) -> None:
     full = Faults(1, errno.ENOSPC).operations()
     with pytest.raises(DiskFull, match="free some space"):
         publish_document_file(home, replace(STORED, title="new"), operations=full)
+    assert read_document_file(home, STORED.id) == STORED
+
+
+@pytest.mark.parametrize(("name", "value"), [("embedding_fingerprint", 3), ("chunk_tokens", -1), ("chunk_tokens", "9")])
+def test_what_a_collection_was_begun_with_is_kept_and_may_be_unknown(home: Home, name: str, value: object) -> None:
+    begun = replace(STORED, embedding_fingerprint="abc", chunk_tokens=256)
+    publish_document_file(home, begun)
+    assert read_document_file(home, STORED.id) == begun
+    file = home.documents / f"{STORED.id}.json"
+    found = json.loads(file.read_text())
+    file.write_text(json.dumps({**found, name: value}))
+    with pytest.raises(DocumentFileDamaged, match=name):
+        read_document_file(home, STORED.id)
+    del found["embedding_fingerprint"], found["chunk_tokens"]
+    file.write_text(json.dumps(found))
     assert read_document_file(home, STORED.id) == STORED

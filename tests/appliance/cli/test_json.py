@@ -6,14 +6,13 @@ import pytest
 
 from appliance.settings import Settings
 from tests.appliance.fixtures import QUESTION, Cli
-from tests.appliance.stored import files_of
 
 ANSWER = {"answer", "sources", "strategy", "tokens", "timing", "tiers", "warnings"}
 SOURCE = {"document", "page", "start", "end", "text", "score"}
 TOKENS = {"prompt", "reused", "computed", "generated"}
 TIMING = {"retrieve", "load", "place", "compute", "ttft", "total"}
 TIERS = {"gpu", "pinned", "pageable", "disk", "computed"}
-ENTRY = {"path", "state", "chunks", "error"}
+ENTRY = {"path", "state", "chunks", "error", "notes"}
 
 
 def test_ingest(cli: Cli, sample_files: Path) -> None:
@@ -65,7 +64,7 @@ def test_dry_run(cli: Cli, sample_files: Path, settings: Settings) -> None:
     assert ran.json["dry_run"] is True
     assert ran.json.keys() >= {"documents", "chunks", "kv_tokens", "kv_bytes", "hours"}
     assert ran.json["chunks"] > 0
-    assert files_of(settings.home / "documents") == files_of(settings.home / "blocks") == {}
+    assert not settings.home.exists()
     spoken = cli("ingest", sample_files, "--dry-run")
     assert "tokens" in spoken.out
     assert "minutes" in spoken.out
@@ -87,7 +86,12 @@ def test_status_list_rm_verify(cli: Cli, sample_files: Path) -> None:
     assert (removed.code, removed.out, removed.err) == (0, "", "removed pump\n")
     rebuilt = cli("verify", "--rebuild", "--json")
     assert rebuilt.code == 0
-    assert rebuilt.json == {"documents": 2, "blocks": cli("status", "--json").json["blocks"], "problems": []}
+    assert rebuilt.json == {
+        "documents": 2,
+        "blocks": cli("status", "--json").json["blocks"],
+        "problems": [],
+        "blocks_kept": 0,
+    }
     assert len(cli("list", "--json").json["documents"]) == 2
 
 
@@ -98,6 +102,7 @@ def test_for_people(cli: Cli, sample_files: Path) -> None:
     assert ingested.out.startswith("ready ")
     assert "KV in" in ingested.out.splitlines()[-1]
     assert "failed     empty.txt is empty" in ingested.err
+    assert str(sample_files / "empty.txt") in ingested.err
     assert "chunk" in ingested.err  # the bar
     asked = cli("ask", QUESTION, "--max-new-tokens", 8)
     assert "[1] " in asked.out

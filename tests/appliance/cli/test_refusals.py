@@ -78,7 +78,9 @@ def test_nothing_to_ingest(cli: Cli, tmp_path: Path) -> None:
     assert_one_line(cli("ingest", folder), str(folder), "no document in it", "txt, md, html, pdf or docx")
     missing = cli("ingest", tmp_path / "gone", "--json")
     assert missing.code == 1
-    assert "does not exist" in missing.json["documents"][0]["error"]
+    assert missing.json["documents"][0]["error"] == f"{tmp_path / 'gone'} does not exist: check the path"
+    assert f"failed     {tmp_path / 'gone'} does not exist: check the path\n" in cli("ingest", tmp_path / "gone").err
+    assert_one_line(cli("ingest", folder, "--collection", ""), "collection's name is empty", "--collection")
 
 
 @pytest.mark.parametrize(
@@ -133,11 +135,11 @@ def test_a_name_that_is_no_unicode(cli: Cli, sample_files: Path) -> None:
     odd = sample_files / os.fsdecode(b"caf\xe9.txt")
     odd.write_text("The text is fine, the name is not.")
     spoken = cli("ingest", sample_files)
-    assert "skipped    " in spoken.out
-    assert "caf\\udce9.txt" in spoken.out
+    assert spoken.code == 1
+    assert f"failed     {sample_files}/caf\ufffd.txt has a name that is not valid UTF-8: " in spoken.err
     entries = cli("ingest", sample_files, "--json").json["documents"]
     assert [entry["error"] for entry in entries if entry["path"] == str(odd)] == [
-        "its name is not valid UTF-8: rename it"
+        f"{sample_files}/caf\ufffd.txt has a name that is not valid UTF-8: rename it and ingest it again"
     ]
     assert cli("ingest", odd).code == 1
     assert_one_line(cli("ask", "caf\udce9"), "not valid Unicode")

@@ -7,6 +7,15 @@ from appliance.demo import sample_folder
 from appliance.parsing import DocumentParser, find_documents
 
 
+def said(path: Path, line: str) -> str:
+    """The reason of a line, which must name the path before it and the mend after it."""
+    reason, colon, mend = line.removeprefix(str(path).replace("\0", "")).strip().partition(": ")
+    assert colon
+    assert mend
+    assert reason != line
+    return reason
+
+
 def test_a_folder_is_searched_and_every_file_left_out_has_its_reason(tmp_path: Path) -> None:
     for name in ("b.TXT", "sub/a.md", ".hidden.txt", ".git/c.txt", "picture.png", "~$open.docx"):
         path = tmp_path / name
@@ -17,15 +26,15 @@ def test_a_folder_is_searched_and_every_file_left_out_has_its_reason(tmp_path: P
     os.mkfifo(tmp_path / "pipe.txt")
     found = find_documents([tmp_path, tmp_path / "b.TXT"])
     assert [path.relative_to(tmp_path).as_posix() for path in found.accepted] == ["b.TXT", "sub/a.md"]
-    reasons = {path.relative_to(tmp_path).as_posix(): reason.partition(":")[0] for path, reason in found.skipped}
+    reasons = {path.relative_to(tmp_path).as_posix(): said(path, line) for path, line in found.skipped}
     assert reasons == {
-        ".git": "it is hidden",
-        ".hidden.txt": "it is hidden",
-        "link.txt": "it is a symbolic link",
-        "loop": "it is a symbolic link",
-        "picture.png": "its type is unknown",
-        "pipe.txt": "it is not a regular file",
-        "~$open.docx": "it is the lock file of an open document",
+        ".git": "is hidden",
+        ".hidden.txt": "is hidden",
+        "link.txt": "is a symbolic link",
+        "loop": "is a symbolic link",
+        "picture.png": "is of an unknown type",
+        "pipe.txt": "is not a regular file",
+        "~$open.docx": "is the lock file of an open document",
     }
     assert not found.refused
 
@@ -36,11 +45,21 @@ def test_what_was_named_and_cannot_be_had_is_refused(tmp_path: Path) -> None:
     found = find_documents([picture, missing, Path("nul\0.txt")])
     assert not found.accepted
     assert not found.skipped
-    assert {path.name: reason.partition(":")[0] for path, reason in found.refused} == {
-        "picture.png": "its type is unknown",
-        "missing.txt": "it does not exist",
-        "nul\0.txt": "it cannot be reached (embedded null byte)",
+    assert {path.name: said(path, line) for path, line in found.refused} == {
+        "picture.png": "is of an unknown type",
+        "missing.txt": "does not exist",
+        "nul\0.txt": "cannot be reached (embedded null byte)",
     }
+
+
+def test_a_document_with_an_impossible_name_is_refused(tmp_path: Path) -> None:
+    """It is one that the user expects to find again; a picture of such a name is no loss."""
+    for name in (b"caf\xe9.txt", b"caf\xe9.png"):
+        Path(tmp_path, os.fsdecode(name)).write_text("text")
+    found = find_documents([tmp_path])
+    line = f"{tmp_path}/caf\ufffd.txt has a name that is not valid UTF-8: rename it and ingest it again"
+    assert [line for _, line in found.refused] == [line]
+    assert [path.suffix for path, _ in found.skipped] == [".png"]
 
 
 def test_a_hidden_file_may_be_named(tmp_path: Path) -> None:

@@ -36,11 +36,7 @@ CHANGES: dict[str, tuple[Change, str, object]] = {
     ),
     "attach_source": (lambda c: c.attach_source(1, "/b", "id-one", 1, 1), "SELECT count(*) FROM sources", 3),
     "detach_source": (lambda c: c.detach_source(1, "/folder/one.txt"), "SELECT count(*) FROM sources", 1),
-    "touch_source": (
-        lambda c: c.touch_source(1, "/folder/one.txt", 1000, 99),
-        "SELECT mtime_ns FROM sources WHERE document_id = 'id-one'",
-        99,
-    ),
+    "note_unclaimed": (lambda c: c.note_unclaimed(1, ["f"]), "SELECT count(*) FROM unclaimed_blocks", 1),
     "begin_delete": (
         lambda c: c.begin_delete("id-one"),
         "SELECT count(*) FROM documents WHERE state = 'deleting'",

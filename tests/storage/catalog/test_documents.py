@@ -67,8 +67,6 @@ def test_a_document_lives_as_long_as_one_path_holds_it(tmp_path: Path) -> None:
         assert catalog.detach_source(1, "/2") == []
         with pytest.raises(UnknownRow):
             catalog.attach_source(1, "/3", "id-a", 1, 1)
-        with pytest.raises(UnknownRow):
-            catalog.touch_source(1, "/unknown", 1, 1)
 
 
 def test_a_document_is_found_as_a_person_names_it(tmp_path: Path) -> None:
