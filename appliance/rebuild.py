@@ -25,6 +25,7 @@ from storage.durable import sync_folder
 from storage.errors import BlockDamaged, EmbeddingMismatch, StorageError
 from storage.home import Home
 from storage.lock import HomeLock
+from storage.store import row_of
 
 
 class WouldLose(StorageError):
@@ -229,24 +230,9 @@ def _row(file: Path, collection_id: int) -> tuple[BlockRow, str]:
     """A row from a block file's own header, and the collection it names. Raises BlockDamaged."""
     raw = _header_bytes(file)
     header, checksum = parse_header(raw, file.name)
-    length = len(raw)
     if header.file_name != file.name:
         raise BlockDamaged(f"{file.name}: belongs to another key; the block is computed again")
-    row = BlockRow(
-        key=header.key,
-        collection_id=collection_id,
-        fingerprint=header.fingerprint,
-        kind=header.kind,
-        context=header.context,
-        codec=header.codec,
-        generation=header.generation,
-        tokens=header.tokens,
-        size_bytes=length + header.layout.data_bytes,
-        header_bytes=length,
-        header_checksum=checksum,
-        file=header.file_name,
-    )
-    return row, header.collection
+    return row_of(header, collection_id, len(raw), checksum), header.collection
 
 
 def _header_bytes(file: Path) -> bytes:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from storage.blocks import BlockExpectation, EncodedBlock, pack_header, read_block_file
+from storage.blocks import BlockExpectation, BlockHeader, EncodedBlock, pack_header, read_block_file
 from storage.buffers import AlignedBuffers
 from storage.catalog import BlockRow, Catalog
 from storage.durable import WriteFailed, publish_bytes, retire_file, sync_folder
@@ -61,20 +61,7 @@ class BlockStore:
         """
         header = block.header
         packed, checksum = pack_header(header)
-        row = BlockRow(
-            key=header.key,
-            collection_id=collection_id,
-            fingerprint=header.fingerprint,
-            kind=header.kind,
-            context=header.context,
-            codec=header.codec,
-            generation=header.generation,
-            tokens=header.tokens,
-            size_bytes=len(packed) + block.data.nbytes,
-            header_bytes=len(packed),
-            header_checksum=checksum,
-            file=header.file_name,
-        )
+        row = row_of(header, collection_id, len(packed), checksum)
         try:
             publish_bytes(self.path(row), [packed, block.data.data], self._home.temporary)
             unused = self._catalog.publish_block(row, chunk_ids)
@@ -202,6 +189,24 @@ class BlockStore:
             self._buffers.give(block.buffer)
 
 
+def row_of(header: BlockHeader, collection_id: int, header_bytes: int, checksum: str) -> BlockRow:
+    """The catalog's row of a block whose packed header has this length and XXH3-128."""
+    return BlockRow(
+        key=header.key,
+        collection_id=collection_id,
+        fingerprint=header.fingerprint,
+        kind=header.kind,
+        context=header.context,
+        codec=header.codec,
+        generation=header.generation,
+        tokens=header.tokens,
+        size_bytes=header_bytes + header.layout.data_bytes,
+        header_bytes=header_bytes,
+        header_checksum=checksum,
+        file=header.file_name,
+    )
+
+
 def expectation(row: BlockRow) -> BlockExpectation:
     """What the catalog promises of a row's file."""
     return BlockExpectation(
@@ -216,4 +221,4 @@ def expectation(row: BlockRow) -> BlockExpectation:
     )
 
 
-__all__ = ["DAMAGED_COUNTER", "STUCK_COUNTER", "BlockDamaged", "BlockStore", "StoreSettings"]
+__all__ = ["DAMAGED_COUNTER", "STUCK_COUNTER", "BlockDamaged", "BlockStore", "StoreSettings", "row_of"]
