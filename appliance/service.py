@@ -7,7 +7,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -31,6 +30,7 @@ from appliance.ingest import (
     estimate,
 )
 from appliance.listing import DocumentSummary, summarise
+from appliance.one_line import one_line_errors
 from appliance.removal import recover, remove_document
 from appliance.retrieval import Retriever
 from appliance.settings import (
@@ -43,24 +43,14 @@ from appliance.settings import (
 )
 from appliance.status import read_status
 from appliance.turns import Turns
-from models.errors import ModelError
 from storage.catalog import Catalog, CollectionRow
-from storage.errors import HomeBusy, StorageError, UnknownRow
+from storage.errors import HomeBusy, UnknownRow
 from storage.home import Home
 from storage.lock import HomeLock
 from storage.store import BlockStore, StoreSettings
 
 # A quarter of what is free leaves room for the weights, the arena and everything else on the computer.
 PAGEABLE_SHARE = 4
-
-
-@contextmanager
-def one_line_errors() -> Iterator[None]:
-    """Errors of the floors below become ApplianceErrors with the same line."""
-    try:
-        yield
-    except (StorageError, ModelError) as error:
-        raise ApplianceError(str(error)) from error
 
 
 class Appliance:
@@ -220,7 +210,10 @@ class Appliance:
         """Delete a document and every copy of it. Raises UnknownDocument."""
         try:
             with one_line_errors(), self.turns.question():
+                collection_id = self.catalog.document(document_id).collection_id
                 remove_document(self.home, self.catalog, self.store, document_id)
+                if self._retriever is not None:
+                    self._retriever.forget(collection_id)  # its vectors are the document, too
         except ApplianceError as error:
             if isinstance(error.__cause__, UnknownRow):
                 raise UnknownDocument(str(error)) from error

@@ -114,8 +114,7 @@ class Executor:
         Returns or raises only when no thread writes to the arena any more: the next question has the same slots.
         """
         placed = _Placed()
-        tables = self.model.rotary.upto(tokens)  # grown here, not by a thread
-        del tables
+        self.model.rotary.upto(tokens)  # grown here, not by several threads at once
         under_way = [self._pool.submit(self._load_one, segment, source, tokens) for segment in segments]
         _, left = wait(under_way, return_when=FIRST_EXCEPTION)
         for future in left:
@@ -167,7 +166,7 @@ def _chunk(segment: Segment) -> int:
 
 
 class ComputedSource:
-    """A source without a store: every block is computed by the reader (tests, and benches of the model alone)."""
+    """A source without a store: every block is computed by the reader and none kept (warming up, tests)."""
 
     def __init__(self, reader: ChunkReader, chunks: tuple[np.ndarray, ...]) -> None:
         self._reader = reader
@@ -177,4 +176,4 @@ class ComputedSource:
         return None
 
     def compute(self, chunk: int) -> EncodedBlock:
-        return self._reader.block(self._chunks[chunk], key="0" * 64, fingerprint="test", collection="test")
+        return self._reader.block(self._chunks[chunk], key="0" * 64, fingerprint="none", collection="none")

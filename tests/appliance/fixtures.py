@@ -12,15 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from appliance.cli import main
 from appliance.service import Appliance
 from appliance.settings import Settings
 from models.reader import ChunkReader
 from tests.models.tiny import save_tiny_model
+from tests.models.tiny_encoder import save_tiny_encoder
 
 QUESTION = "Who replaced the valve of the pump?"
 CHUNK_TOKENS = 128  # a token is a byte here
@@ -44,29 +42,7 @@ SAMPLES = {
 def save_tiny_embedding(folder: Path) -> Path:
     """Save a random two-layer BERT of 32 dimensions that spells every word in letters."""
     letters = string.ascii_lowercase + string.digits
-    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *letters, *(f"##{letter}" for letter in letters)]
-    vocabulary = {name: number for number, name in enumerate(names)}
-    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
-    special = {"unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]"}
-    wrapped: Any = PreTrainedTokenizerFast
-    wrapped(tokenizer_object=tokenizer, **special).save_pretrained(folder)
-    torch.manual_seed(1)
-    config = BertConfig(
-        vocab_size=len(names),
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=64,
-        max_position_embeddings=128,
-        initializer_range=0.3,
-    )
-    BertModel(config).save_pretrained(folder)
-    return folder
+    return save_tiny_encoder(folder, [*letters, *(f"##{letter}" for letter in letters)], positions=128)
 
 
 def write_samples(folder: Path) -> Path:

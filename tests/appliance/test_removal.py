@@ -47,6 +47,15 @@ def test_no_byte_stays(appliance: Appliance, sample_files: Path, secret: Path) -
     assert_no_trace(appliance.home.root)
 
 
+def test_vectors_leave_memory_too(appliance: Appliance, secret: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    appliance.ingest([secret])
+    appliance.answer("Where is it?")
+    forgotten: list[int] = []
+    monkeypatch.setattr(appliance.retriever, "forget", forgotten.append)
+    appliance.remove(appliance.find_document(secret.name))
+    assert forgotten == [appliance.catalog.collection("default").id]
+
+
 def test_uploads_go_too(appliance: Appliance, secret: Path) -> None:
     folder = appliance.home.uploads / "1"
     folder.mkdir()

@@ -5,7 +5,6 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,12 +12,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, PreTrainedTokenizerFast
+from transformers import AutoModel, AutoTokenizer
 
 from models.embedding import EmbeddingModel, WindowSettings
 from models.embedding.windows import window_bounds
 from models.errors import ModelMissing, ModelRefused
+from tests.models.tiny_encoder import save_tiny_encoder
 
 WORDS = [f"w{number}" for number in range(200)]
 
@@ -26,30 +25,8 @@ WORDS = [f"w{number}" for number in range(200)]
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random two-layer BERT with 200 words, as a folder."""
-    folder = tmp_path_factory.mktemp("tiny-bert")
-    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[", "]", "sep", *WORDS]
-    vocabulary = {name: number for number, name in enumerate(names)}
-    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
-    special = {"unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]"}
-    wrapped: Any = PreTrainedTokenizerFast
-    wrapped(tokenizer_object=tokenizer, **special).save_pretrained(folder)
-    torch.manual_seed(1)
-    config = BertConfig(
-        vocab_size=len(names),
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=64,
-        max_position_embeddings=64,
-        initializer_range=0.3,
-    )
-    BertModel(config).save_pretrained(folder)
-    return folder
+    words = ["[MASK]", "[", "]", "sep", *WORDS]
+    return save_tiny_encoder(tmp_path_factory.mktemp("tiny-bert"), words, positions=64)
 
 
 @pytest.fixture(scope="module")
