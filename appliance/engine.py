@@ -126,7 +126,7 @@ def _encoded_bytes(engine: Engine, tokens: int) -> int:
     from storage.blocks.layout import block_layout
 
     codec = engine.reader.codec
-    return block_layout(engine.model.geometry, tokens, codec, codec).body_bytes
+    return block_layout(engine.model.geometry, tokens, codec.keys, codec.values).body_bytes
 
 
 def _remember(file: Path, choices: dict[str, str]) -> None:

@@ -11,7 +11,7 @@ from models.errors import ModelRefused
 from models.forward import contiguous_rows, run_rows
 from models.loading import LanguageModel
 from storage.blocks import BlockHeader, EncodedBlock, encode_block
-from storage.codecs import find_codec
+from storage.codecs import CodecPair, find_codec
 from storage.errors import BlockRefused
 
 CONTEXTS = ("head", "alone")
@@ -27,14 +27,15 @@ class ChunkReader:
     def __init__(self, model: LanguageModel, head_ids: np.ndarray, context: str, codec: str) -> None:
         if context not in CONTEXTS:
             raise ValueError(f"context {context!r} is not one of {CONTEXTS}")
-        find_codec(codec)
+        self.codec = CodecPair.named(codec)
+        for name in (self.codec.keys, self.codec.values):
+            find_codec(name)
         backbone: Any = model.backbone
         rows = int(backbone.get_input_embeddings().num_embeddings)
         if len(head_ids) and int(head_ids.max()) >= rows:
             raise ModelRefused(f"{model.name}: its chat template uses tokens that the model has no embeddings for")
         self.model = model
         self.context = context
-        self.codec = codec
         self._scratch = Arena(model.geometry, model.dtype, model.device, model.window)
         self.head_tokens = len(head_ids)
         self._scratch.reserve(self.head_tokens)
@@ -60,8 +61,17 @@ class ChunkReader:
             run_rows(self.model, self._scratch, token_ids, rows, end)
         return captured.stacked(self.model.geometry)
 
-    def block(self, token_ids: np.ndarray, key: str, fingerprint: str, collection: str) -> EncodedBlock:
-        """The chunk's block, encoded with this reader's codec. Raises PromptTooLong or BlockRefused."""
+    def block(
+        self,
+        token_ids: np.ndarray,
+        key: str,
+        fingerprint: str,
+        collection: str,
+        codec: CodecPair | None = None,
+        generation: int = 0,
+    ) -> EncodedBlock:
+        """The chunk's block in this codec (default: this reader's). Raises PromptTooLong or BlockRefused."""
+        codec = codec or self.codec
         keys, values = self.read(token_ids)
         header = BlockHeader(
             key=key,
@@ -69,9 +79,9 @@ class ChunkReader:
             collection=collection,
             kind="self",
             context=self.context,
-            key_codec=self.codec,
-            value_codec=self.codec,
-            generation=0,
+            key_codec=codec.keys,
+            value_codec=codec.values,
+            generation=generation,
             tokens=len(token_ids),
             geometry=self.model.geometry,
         )

@@ -140,7 +140,7 @@ def _result(corpus: BenchCorpus, samples: list[Sample], bench: TtftBenchSettings
             "rounds": bench.rounds,
             "model": engine.model.name,
             "fingerprint": engine.fingerprint,
-            "codec": engine.reader.codec,
+            "codec": engine.reader.codec.name,
             **{name: engine.choices[name] for name in ("placer", "linears", "attention", "reads")},
             "weights_bytes": engine.model.weights_bytes,
             "block_bytes": round(block_bytes),

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from storage.blocks.layout import BlockLayout, block_layout
-from storage.codecs import find_codec
+from storage.codecs import CodecPair, find_codec
 from storage.codecs.base import TORCH_DTYPES
 from storage.geometry import Geometry
 
@@ -32,7 +32,7 @@ class BlockHeader:
     @property
     def codec(self) -> str:
         """`int8`, or `int4+int8` where keys and values differ: the name in file names and catalog rows."""
-        return self.key_codec if self.key_codec == self.value_codec else f"{self.key_codec}+{self.value_codec}"
+        return CodecPair(self.key_codec, self.value_codec).name
 
     @property
     def file_name(self) -> str:

@@ -2,6 +2,7 @@
 
 from storage.codecs.base import Codec, Parts, PartSpec
 from storage.codecs.int8 import Int8Codec
+from storage.codecs.pair import CodecPair
 from storage.codecs.plain import PlainCodec
 from storage.errors import StorageError
 
@@ -18,4 +19,4 @@ def find_codec(name: str) -> Codec:
     return CODECS[name]
 
 
-__all__ = ["CODECS", "DEFAULT_CODEC", "Codec", "PartSpec", "Parts", "find_codec"]
+__all__ = ["CODECS", "DEFAULT_CODEC", "Codec", "CodecPair", "PartSpec", "Parts", "find_codec"]
