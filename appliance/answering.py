@@ -3,17 +3,20 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from appliance.answers import Answer, AnswerEvent, AnswerFinished, AnswerStarted, AnswerText, Source
 from appliance.block_source import StoredBlocks, WantedBlock, wanted_blocks
 from appliance.engine import Engine
 from appliance.errors import NoDocuments, QuestionRefused
+from appliance.hot_set import HotSet
+from appliance.planner import ChunkCost, Decision, Planner
 from appliance.retrieval import Hit, Retriever
 from models.executor import Execution
 from models.generation import TextStream, generate
 from models.prompt import Prompt
-from models.strategies import find_strategy
+from models.strategies import Plan, find_strategy, mixed_plan
 from storage.catalog import Catalog, CollectionRow
 from storage.errors import EmbeddingMismatch
 from storage.store import BlockStore
@@ -30,6 +33,7 @@ class Question:
     top_k: int
     max_new_tokens: int
     arrived_s: float  # time.perf_counter() when it came
+    without_kv: bool = False  # as if no chunk had KV (benches)
 
 
 class Answerer:
@@ -42,9 +46,19 @@ class Answerer:
         store: BlockStore,
         retriever: Retriever,
         observe: Observer | None = None,
+        planner: Planner | None = None,
+        hot: HotSet | None = None,
+        later: Callable[[], None] | None = None,
     ) -> None:
-        """`observe` is told of every prompt and what carrying it out gave (benches)."""
+        """`observe` is told of every prompt and what carrying it out gave (benches); without a `planner` `auto` loads.
+
+        `hot` counts the chunks of every answer. `later` is called where chunks lack a block and somebody
+        else will compute them; without it they are computed after the answer.
+        """
         self._observe = observe
+        self._planner = planner
+        self._hot = hot
+        self._later = later
         self._engine = engine
         self._catalog = catalog
         self._store = store
@@ -57,23 +71,16 @@ class Answerer:
 
         Raises QuestionRefused, NoDocuments, PromptTooLong and what loading raises; a closed stream settles too.
         """
-        if not question.text.strip():
-            raise QuestionRefused("the question is empty: ask something")
-        if any("\ud800" <= character <= "\udfff" for character in question.text):
-            raise QuestionRefused("the question is not valid Unicode: type it again")
-        if collection.embedding_fingerprint != self._engine.embedding.fingerprint:
-            raise EmbeddingMismatch(
-                f"collection {collection.name!r} was begun with another embedding model: name it with --embedding"
-            )
-        strategy = find_strategy("reuse" if question.strategy == "auto" else question.strategy)
+        self._check(question, collection)
         hits, wanted, retrieve_ms = self._retrieve(question, collection)
         prompt = self._prompt(question, wanted)
         sources = _sources(hits, wanted)
-        yield AnswerStarted(sources, prompt.tokens, strategy.name)
         # The prompt has the best chunk last; the source of blocks is indexed in that order.
-        source = StoredBlocks(self._engine, self._store, collection.name, list(reversed(wanted)))
+        ordered = list(reversed(wanted))
+        plan, decision = self._plan(question, prompt, ordered)
+        yield AnswerStarted(sources, prompt.tokens, plan.strategy)
+        source = self._source(collection.name, ordered)
         try:
-            plan = strategy.plan(prompt)
             execution = self._engine.executor.execute(prompt, plan, source, question.max_new_tokens)
             if self._observe is not None:
                 self._observe(prompt, execution)
@@ -91,13 +98,15 @@ class Answerer:
             # An answer that ends before its first token has none; its time is that of deciding so.
             timing = _timing(question, retrieve_ms, execution, first_token_s or time.perf_counter())
             warnings = source.warnings()
+            if decision is not None and self._planner is not None:
+                self._planner.observe(decision, execution)
         finally:
-            unkept = source.settle(self._catalog) if keep else []
+            unkept = self._settle(source, wanted, decision) if keep else []
         answer = Answer(
             question=question.text,
             answer=stream.text.strip(),
             sources=sources,
-            strategy=strategy.name,
+            strategy=plan.strategy,
             tokens={
                 "prompt": prompt.tokens,
                 "reused": execution.tokens_reused,
@@ -105,11 +114,53 @@ class Answerer:
                 "generated": len(ids),
             },
             timing=timing,
-            tiers=execution.tiers if execution.tiers else {"computed": len(wanted)},
+            tiers=execution.tiers,
             warnings=tuple(warnings + unkept),
             answer_ids=tuple(ids),
+            plan=_told(plan, decision, execution),
         )
         yield AnswerFinished(answer)
+
+    def _check(self, question: Question, collection: CollectionRow) -> None:
+        """Raises QuestionRefused, EmbeddingMismatch, UnknownStrategy."""
+        if not question.text.strip():
+            raise QuestionRefused("the question is empty: ask something")
+        if any("\ud800" <= character <= "\udfff" for character in question.text):
+            raise QuestionRefused("the question is not valid Unicode: type it again")
+        if collection.embedding_fingerprint != self._engine.embedding.fingerprint:
+            raise EmbeddingMismatch(
+                f"collection {collection.name!r} was begun with another embedding model: name it with --embedding"
+            )
+        if question.strategy != "auto":
+            find_strategy(question.strategy)
+
+    def _plan(self, question: Question, prompt: Prompt, ordered: list[WantedBlock]) -> tuple[Plan, Decision | None]:
+        """What to carry out: the strategy that was named, or for `auto` what the planner decides."""
+        if question.strategy != "auto" or self._planner is None:
+            return find_strategy("reuse" if question.strategy == "auto" else question.strategy).plan(prompt), None
+        costs = [
+            ChunkCost(len(wanted.token_ids))
+            if wanted.row is None
+            else ChunkCost(len(wanted.token_ids), wanted.row.size_bytes, self._store.where(wanted.row))
+            for wanted in ordered
+        ]
+        decision = self._planner.decide(prompt, costs)
+        return mixed_plan(prompt, decision.computed, decision.overtake_after_ms), decision
+
+    def _source(self, collection: str, ordered: list[WantedBlock]) -> StoredBlocks:
+        parts = (self._engine, self._catalog, self._store, collection, ordered)
+        return StoredBlocks(*parts) if self._hot is None else StoredBlocks(*parts, self._hot.room_for)
+
+    def _settle(self, source: StoredBlocks, wanted: list[WantedBlock], decision: Decision | None) -> list[str]:
+        """After the answer: note what was used, compute or leave to others what is absent, keep what was computed."""
+        if self._hot is not None:
+            self._hot.log.record([block.chunk.id for block in wanted])
+        absent = decision is not None and (source.damaged or any(block.row is None for block in wanted))
+        warnings = source.compute_absent() if absent and self._later is None else []
+        warnings += source.settle()
+        if absent and self._later is not None:
+            self._later()
+        return warnings
 
     def _retrieve(self, question: Question, collection: CollectionRow) -> tuple[list[Hit], list[WantedBlock], float]:
         """Hits best first, their chunks with ids and block rows, and the time since the question arrived."""
@@ -120,6 +171,8 @@ class Answerer:
         known = {chunk.id for chunk in chunks}
         hits = [hit for hit in hits if hit.chunk_id in known]
         wanted = wanted_blocks(self._engine, self._catalog, collection.name, chunks)
+        if question.without_kv:
+            wanted = [replace(block, row=None) for block in wanted]
         return hits, wanted, (time.perf_counter() - question.arrived_s) * 1e3
 
     def _prompt(self, question: Question, wanted: list[WantedBlock]) -> Prompt:
@@ -154,6 +207,13 @@ def _sources(hits: list[Hit], wanted: list[WantedBlock]) -> tuple[Source, ...]:
         Source(block.chunk.title, block.chunk.page, block.chunk.start, block.chunk.end, block.chunk.text, hit.score)
         for hit, block in zip(hits, wanted, strict=True)
     )
+
+
+def _told(plan: Plan, decision: Decision | None, execution: Execution) -> dict[str, Any]:
+    """What `ask --json` shows as `plan`."""
+    if decision is None:
+        return {"choice": plan.strategy, "reason": "asked for"}
+    return {**decision.as_json(), "overtaken_chunks": execution.overtaken}
 
 
 def _timing(question: Question, retrieve_ms: float, execution: Execution, first_token_s: float) -> dict[str, float]:

@@ -1,5 +1,6 @@
 """What asking gives: a stream of events, and the finished answer as people and scripts see it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +25,8 @@ class Source:
 @dataclass(frozen=True)
 class Answer:
     """`sources` best first. `tokens`: prompt, reused, computed, generated. `timing` in milliseconds: retrieve, load,
-    place, compute, ttft (question's arrival to first token), total. `tiers`: chunks by where their KV came from."""
+    place, compute, ttft (question's arrival to first token), total. `tiers`: chunks by where their KV came from.
+    `plan`: what was loaded and what computed, and why (Decision.as_json of the planner)."""
 
     question: str
     answer: str
@@ -35,6 +37,7 @@ class Answer:
     tiers: dict[str, int]
     warnings: tuple[str, ...] = ()
     answer_ids: tuple[int, ...] = field(default=(), repr=False)
+    plan: Mapping[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """The object that `ask --json` prints."""
@@ -45,6 +48,7 @@ class Answer:
             "tokens": self.tokens,
             "timing": {name: round(value, 3) for name, value in self.timing.items()},
             "tiers": {name: self.tiers.get(name, 0) for name in TIERS},
+            "plan": dict(self.plan),
             "warnings": list(self.warnings),
         }
 

@@ -1,16 +1,18 @@
 """The blocks of one question: from the store where they are ready and whole, else computed and kept."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from appliance.engine import Engine
-from models.executor import LeasedBlock
+from models.errors import PromptTooLong
+from models.landing import LayerListener, LeasedBlock
 from storage.blocks import EncodedBlock
 from storage.catalog import BlockRow, Catalog, ChunkRow
-from storage.errors import BlockDamaged, StorageError, UnknownRow
+from storage.codecs import CodecPair
+from storage.errors import BlockDamaged, BlockRefused, StorageError, UnknownRow
 from storage.store import BlockStore
 
 
@@ -27,39 +29,68 @@ class WantedBlock:
 class StoredBlocks:
     """A `BlockSource` over the store. Damage is only noted while loading; `settle` writes it down after the answer."""
 
-    def __init__(self, engine: Engine, store: BlockStore, collection: str, wanted: Sequence[WantedBlock]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        catalog: Catalog,
+        store: BlockStore,
+        collection: str,
+        wanted: Sequence[WantedBlock],
+        room: Callable[[Sequence[int], int], bool] = lambda _chunk_ids, _size_bytes: True,
+    ) -> None:
+        """`room` says whether a block of so many bytes for these chunks may be stored (HotSet.room_for)."""
+        self._room = room
         self._engine = engine
+        self._catalog = catalog
         self._store = store
         self._collection = collection
-        self._wanted = wanted
+        self._wanted = list(wanted)
         self._lock = threading.Lock()
         self._damaged: dict[int, BlockDamaged] = {}
         self._computed: dict[int, EncodedBlock] = {}
 
-    def load(self, chunk: int) -> LeasedBlock | None:
+    def load(self, chunk: int, on_layers: LayerListener) -> LeasedBlock | None:
         row = self._wanted[chunk].row
         if row is None:
             return None
         try:
-            lease = self._store.load(row)
+            return self._store.load(row, on_layers)
         except BlockDamaged as damage:
             with self._lock:
                 self._damaged[chunk] = damage
             return None
-        return LeasedBlock(lease.block, lease.tier, lease.release)
 
     def compute(self, chunk: int) -> EncodedBlock:
         wanted = self._wanted[chunk]
-        block = self._engine.reader.block(wanted.token_ids, wanted.key, self._engine.fingerprint, self._collection)
+        codec = None if wanted.row is None else CodecPair.named(wanted.row.codec)
+        fingerprint = self._engine.fingerprint
+        block = self._engine.reader.block(wanted.token_ids, wanted.key, fingerprint, self._collection, codec)
         self._computed[chunk] = block
         return block
+
+    def compute_absent(self) -> list[str]:
+        """After an answer that computed chunks with its prompt: their blocks, for the next question; warnings."""
+        warnings = []
+        for chunk, wanted in enumerate(self._wanted):
+            absent = wanted.row is None or chunk in self._damaged
+            if absent and chunk not in self._computed and self._kept(wanted):
+                try:
+                    self.compute(chunk)
+                except (BlockRefused, PromptTooLong) as error:
+                    warnings.append(f"a block was not computed: {error}")
+        return warnings
+
+    @property
+    def damaged(self) -> bool:
+        """Whether a block failed its check."""
+        return bool(self._damaged)
 
     def warnings(self) -> list[str]:
         """One line for each block that failed its check."""
         told = {self._wanted[chunk].key: str(damage) for chunk, damage in sorted(self._damaged.items())}
         return [f"damaged block: {line}" for line in told.values()]
 
-    def settle(self, catalog: Catalog) -> list[str]:
+    def settle(self) -> list[str]:
         """Quarantine what was damaged and keep what was computed; returns warnings about what could not be kept.
 
         Called after the answer, so that no write delays a first token. Safe to repeat.
@@ -76,14 +107,21 @@ class StoredBlocks:
         for chunk, block in self._computed.items():
             owner = self._wanted[chunk].chunk
             try:
-                if catalog.document(owner.document_id).kv != "off":
-                    self._store.publish(block, owner.collection_id, [owner.id])
+                if self._kept(self._wanted[chunk]) and self._room([owner.id], block.size_bytes):
+                    self._store.publish(block, owner.collection_id, [owner.id], yields=False)
             except UnknownRow:
                 continue  # deleted while the answer was given: nothing to keep
             except StorageError as error:
                 warnings.append(f"a computed block was not kept: {error}")
         self._computed = {}
         return warnings
+
+    def _kept(self, wanted: WantedBlock) -> bool:
+        """Whether KV of this chunk is to be stored."""
+        try:
+            return self._catalog.document(wanted.chunk.document_id).kv != "off"
+        except UnknownRow:
+            return False  # deleted meanwhile
 
 
 def wanted_blocks(engine: Engine, catalog: Catalog, collection: str, chunks: Sequence[ChunkRow]) -> list[WantedBlock]:

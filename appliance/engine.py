@@ -10,10 +10,19 @@ from pathlib import Path
 
 import numpy as np
 
-from appliance.settings import Settings
+from appliance.profile import choose_profile
+from appliance.settings import EMBEDDED_MODEL, Settings, models_folder
 from models.embedding import EmbeddingModel
 from models.executor import ComputedSource, Executor
-from models.loading import LanguageModel, choose_device, digest_fields, load_language_model, resolve_model
+from models.loading import (
+    LanguageModel,
+    choose_device,
+    digest_fields,
+    has_random_weights,
+    load_language_model,
+    load_random_model,
+    resolve_model,
+)
 from models.placing import choose_placers
 from models.prompt import CHUNK_TEMPLATE, PromptTemplate, starts_of, text_tokenizer
 from models.reader import ChunkReader
@@ -21,11 +30,15 @@ from models.strategies import find_strategy
 from storage.blocks import block_key
 from storage.direct_reads import probe_direct_reads
 from storage.home import Home
+from storage.profiles import Profile
 
 
 @dataclass(frozen=True)
 class Engine:
-    """`fingerprint` names what every block's numbers depend on; `choices` says what was chosen here, and why."""
+    """`fingerprint` names what every block's numbers depend on; `choices` says what was chosen here, and why.
+
+    `profile` says which codec a block deserves; new blocks are encoded as the coldest.
+    """
 
     model: LanguageModel
     template: PromptTemplate
@@ -34,6 +47,8 @@ class Engine:
     embedding: EmbeddingModel
     fingerprint: str
     tokenizer: str
+    profile: Profile
+    direct_reads: bool
     choices: dict[str, str]
 
     def block_key(self, collection: str, token_ids: np.ndarray) -> str:
@@ -66,21 +81,29 @@ class Engine:
         self.executor.close()
 
 
-def open_engine(settings: Settings) -> Engine:
-    """Load both models. Raises ModelMissing, ModelRefused, DeviceUnavailable."""
+def open_engine(settings: Settings, *, for_timing: bool = False) -> Engine:
+    """Load both models. Raises ModelMissing, ModelRefused, DeviceUnavailable.
+
+    Only `for_timing`, which benches alone ask for, may the model be one of random weights (`random:SHAPE`).
+    """
     home = Home(settings.home)
     device, reason = choose_device(settings.device)
-    folder = resolve_model(settings.model)
-    model = load_language_model(
-        folder, device, settings.weights, _kept_file(home, "digests.json"), settings.linears, settings.attention
-    )
+    twins = (settings.linears, settings.attention)
+    if for_timing and has_random_weights(settings.model):
+        words = models_folder() / EMBEDDED_MODEL
+        model = load_random_model(settings.model, device, settings.weights, words, *twins)
+    else:
+        digests = _kept_file(home, "digests.json")
+        model = load_language_model(resolve_model(settings.model), device, settings.weights, digests, *twins)
     template = PromptTemplate(model.tokenizer, model.name)
-    reader = ChunkReader(model, template.head, settings.context, settings.codec)
-    placers = choose_placers(settings.placer)
+    head = ",".join(str(token) for token in template.head)
+    fingerprint = digest_fields([model.identity, head, CHUNK_TEMPLATE])
+    profile = choose_profile(settings.profile, home, fingerprint)
+    reader = ChunkReader(model, template.head, settings.context, profile.coldest.name)
+    placers = choose_placers(settings.placer, device)
     executor = Executor(reader, placers)
     embedding = EmbeddingModel.load(resolve_model(settings.embedding))
     direct, why_direct = probe_direct_reads(home.temporary, settings.direct_reads)
-    head = ",".join(str(token) for token in template.head)
     choices = {
         "model": Path(settings.model).name,
         "device": f"{device.type}: {reason}",
@@ -90,11 +113,11 @@ def open_engine(settings: Settings) -> Engine:
         "linears": f"{model.linears.name}: {model.linears.reason}",
         "attention": f"{model.attention.name}: {model.attention.reason}",
         "reads": f"{'direct' if direct else 'buffered'}: {why_direct}",
-        "codec": settings.codec,
+        "codec": f"{profile.coldest}: {profile.classes[-1].reason}",
+        "profile": json.dumps(profile.as_json()),
         "context": settings.context,
         "window_tokens": str(model.window),
     }
-    fingerprint = digest_fields([model.identity, head, CHUNK_TEMPLATE])
     if (file := _kept_file(home, "engine.json")) is not None:
         _remember(file, {**choices, "fingerprint": fingerprint})
     return Engine(
@@ -105,6 +128,8 @@ def open_engine(settings: Settings) -> Engine:
         embedding=embedding,
         fingerprint=fingerprint,
         tokenizer=digest_fields([model.tokenizer.backend_tokenizer.to_str(), CHUNK_TEMPLATE]),
+        profile=profile,
+        direct_reads=direct,
         choices=choices,
     )
 

@@ -11,13 +11,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import psutil
-
 from appliance.answering import Answerer, Question
 from appliance.answers import Answer, AnswerEvent, AnswerFinished, AnswerStarted, AnswerText, Source
 from appliance.collection_names import check_collection_name, find_collection
-from appliance.engine import Engine, open_engine
+from appliance.engine import Engine
 from appliance.errors import ApplianceError, UnknownDocument
+from appliance.hot_set import HotSet, store_settings
 from appliance.idle import IdleWork
 from appliance.ingest import (
     DocumentEntry,
@@ -30,6 +29,7 @@ from appliance.ingest import (
     estimate,
 )
 from appliance.listing import DocumentSummary, summarise
+from appliance.loaded import LoadedModels
 from appliance.one_line import one_line_errors
 from appliance.removal import recover, remove_document
 from appliance.retrieval import Retriever
@@ -47,10 +47,7 @@ from storage.catalog import Catalog, CollectionRow
 from storage.errors import HomeBusy, UnknownRow
 from storage.home import Home
 from storage.lock import HomeLock
-from storage.store import BlockStore, StoreSettings
-
-# A quarter of what is free leaves room for the weights, the arena and everything else on the computer.
-PAGEABLE_SHARE = 4
+from storage.store import BlockStore
 
 
 class Appliance:
@@ -61,14 +58,11 @@ class Appliance:
         self.home = Home(settings.home)
         self.catalog = catalog
         self.writable = lock is not None
-        pageable = settings.pageable_bytes
-        budget = psutil.virtual_memory().available // PAGEABLE_SHARE if pageable is None else pageable
-        self.store = BlockStore(self.home, catalog, StoreSettings(budget, settings.direct_reads))
         self.turns = Turns()
+        self.store = BlockStore(self.home, catalog, store_settings(settings), pause=self.turns.let_questions_by)
+        self.hot = HotSet(settings, catalog, self.store, self.turns)
+        self._models = LoadedModels(settings, catalog, self.hot)
         self._lock = lock
-        self._engine: Engine | None = None
-        self._retriever: Retriever | None = None
-        self._loading = threading.Lock()
         self._ingesting = threading.Lock()
         self._idle: IdleWork | None = None
 
@@ -104,23 +98,19 @@ class Appliance:
     @property
     def engine(self) -> Engine:
         """The models, loaded once. Raises ApplianceError."""
-        with self._loading, one_line_errors():
-            if self._engine is None:
-                self._engine = open_engine(self.settings)
-            return self._engine
+        return self._models.engine
 
     @property
     def retriever(self) -> Retriever:
         """Search over the catalog with the embedding model."""
-        engine = self.engine
-        if self._retriever is None:
-            self._retriever = Retriever(self.catalog, engine.embedding)
-        return self._retriever
+        return self._models.retriever
 
     def prepare(self, collection: str | None = None) -> None:
         """Load the models, and a collection's vectors, now, so that the first question need not wait for them."""
         retriever = self.retriever
-        self.engine.warm()
+        with self.turns.question():
+            self.engine.warm()
+            self._models.planner()
         row = next((row for row in self.catalog.collections() if row.name == collection), None)
         if row is not None:
             with one_line_errors():
@@ -136,7 +126,8 @@ class Appliance:
         chosen = None if collection is None else find_collection(self.catalog, collection).id
         with one_line_errors():
             documents = self.catalog.documents(chosen)
-            fingerprint = None if self._engine is None else self._engine.fingerprint
+            engine = self._models.present
+            fingerprint = None if engine is None else engine.fingerprint
             return [summarise(self.catalog, row, names[row.collection_id], fingerprint) for row in documents]
 
     def ingest(
@@ -161,7 +152,7 @@ class Appliance:
             files = DocumentIngest(self.home, self.catalog, self.store, engine, self.turns)
             entries, error = files.run(paths, row, kv, tell), files.error
             if kv == "now" and error is None:
-                blocks = KvIngest(self.catalog, self.store, engine, self.turns)
+                blocks = self._open_kv()
                 work = blocks.run(blocks.pending(("now",), row.id), tell)
                 error = work.error
             if self._idle is not None:
@@ -169,7 +160,9 @@ class Appliance:
         chunks = sum(entry.chunks for entry in entries if entry.state == "ready")
         seconds = time.perf_counter() - began
         model_seconds = work.model_seconds + files.embedding_seconds
-        return IngestReport(tuple(entries), chunks, work.bytes, seconds, work.tokens, model_seconds, error)
+        return IngestReport(
+            tuple(entries), chunks, work.bytes, seconds, work.tokens, model_seconds, error, work.no_room
+        )
 
     def estimate(self, paths: Sequence[Path], collection: str = DEFAULT_COLLECTION, kv: str = "now") -> IngestEstimate:
         """What ingesting would cost; stores nothing. `open_and_estimate` does it without opening the folder."""
@@ -195,9 +188,14 @@ class Appliance:
         asked = Question(question, strategy, top_k, max_new_tokens, time.perf_counter())
         with one_line_errors():
             row = find_collection(self.catalog, collection)
-            answerer = Answerer(engine, self.catalog, self.store, retriever)
+            idle = self._idle
+            later = None if idle is None else idle.wake
             with self.turns.question():
+                planner = self._models.planner() if strategy == "auto" else None
+                answerer = Answerer(engine, self.catalog, self.store, retriever, None, planner, self.hot, later)
                 yield from answerer.answer(asked, row, stop, keep=self.writable)
+            if idle is not None:
+                idle.soon()
 
     def answer(self, question: str, **options: Any) -> Answer:
         """The finished answer, for callers that do not stream."""
@@ -212,8 +210,7 @@ class Appliance:
             with one_line_errors(), self.turns.question():
                 collection_id = self.catalog.document(document_id).collection_id
                 remove_document(self.home, self.catalog, self.store, document_id)
-                if self._retriever is not None:
-                    self._retriever.forget(collection_id)  # its vectors are the document, too
+                self._models.forget(collection_id)
         except ApplianceError as error:
             if isinstance(error.__cause__, UnknownRow):
                 raise UnknownDocument(str(error)) from error
@@ -231,7 +228,7 @@ class Appliance:
 
         `idle_failure` is why background work could not go on, in one line, or None.
         """
-        memory = {"pageable_bytes": self.store.pageable.used_bytes, "pageable_blocks": self.store.pageable.blocks}
+        memory = self.store.memory()
         failure = None if self._idle is None else self._idle.failure
         return {**read_status(self.settings), "memory": memory, "idle_failure": failure}
 
@@ -246,18 +243,17 @@ class Appliance:
         """Compute waiting KV (`--kv idle`, and what a kill left) while no question is asked. Safe to repeat."""
         if self._idle is None and self.writable:
             self.store.set_missing_aside()
-            self._idle = IdleWork(
-                lambda: KvIngest(self.catalog, self.store, self.engine, self.turns), self.catalog.count
-            )
+            jobs = self.hot.idle_jobs(self._open_kv, lambda: self.engine)
+            self._idle = IdleWork(jobs, self.catalog.count)
 
     def close(self) -> None:
         """Stop background work, give up the lock. Safe to repeat."""
         if self._idle is not None:
             self._idle.close()
             self._idle = None
-        if self._engine is not None:
-            self._engine.close()
-            self._engine = None
+        if self.writable:
+            self.hot.log.close()
+        self._models.close()
         self.catalog.close()
         if self._lock is not None:
             self._lock.release()
@@ -269,6 +265,9 @@ class Appliance:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _open_kv(self) -> KvIngest:
+        return KvIngest(self.catalog, self.store, self.engine, self.turns, self.hot.room_for)
 
     def _begin_collection(self, name: str) -> CollectionRow:
         embedding = self.engine.embedding

@@ -5,6 +5,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from appliance.budgets import TierBudgets
 from models.resolve import settled_name
 
 EMBEDDED_MODEL = "smollm2-135m-instruct"
@@ -37,9 +38,11 @@ def models_folder() -> Path:
 class Settings:
     """One process's choices. `model` and `embedding` are a folder, or a hub name the user asked for.
 
-    `pageable_bytes` None means a quarter of the memory that is free at start. `placer`, `linears`,
-    `attention` and `direct_reads` force the slow twins (`plain` and False). `context` and `codec` are those of new
-    blocks.
+    `budgets` are those of the memory tiers; None means from what is free (appliance/budgets.py), of which
+    `pageable_bytes` replaces the pageable part. `placer`, `linears`,
+    `attention` and `direct_reads` force the slow twins (`plain` and False). `context` is that of new blocks.
+    `profile` says which codec a block gets by how hot it is: `measured`, `paper`, or a codec pair for all
+    (`int8`, `int4+int8`). `disk_bytes` is the most that KV may take on disk; None means half of what is free.
     """
 
     home: Path
@@ -52,8 +55,10 @@ class Settings:
     attention: str = "auto"
     direct_reads: bool = True
     pageable_bytes: int | None = None
+    budgets: TierBudgets | None = None
     context: str = "head"
-    codec: str = "int8"
+    profile: str = "measured"
+    disk_bytes: int | None = None
     chunk_tokens: int = 256
 
     def __post_init__(self) -> None:

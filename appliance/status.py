@@ -8,26 +8,53 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from appliance.disk_budget import disk_limit
+from appliance.hotness_classes import ClassifiedBlock, classified_blocks
 from appliance.settings import Settings
 from storage.catalog import Catalog, CatalogMissing
+from storage.errors import StorageError
 from storage.home import Home
+from storage.profiles import Profile, profile_from_json
 
 _PACKAGES = ("torch", "transformers", "faiss-cpu", "gradio", "sqlite-utils", "numba")
 # Before this release two connections that write at once can damage a WAL database; one writer is safe.
 _SAFE_SQLITE = (3, 51, 3)
 
 
-def read_status(settings: Settings) -> dict[str, Any]:
-    """The object that `status --json` prints. Raises CatalogDamaged."""
+_NOT_SHOWN = ("fingerprint", "profile")
+_NOTHING_STORED: dict[str, Any] = {
+    "collections": [],
+    "documents": 0,
+    "chunks": 0,
+    "chunks_without_kv": 0,
+    "blocks": 0,
+    "kv_bytes": 0,
+    "kv_tokens": 0,
+    "kv_models": 0,
+    "blocks_damaged": 0,
+    "counters": {},
+    "codecs": {},
+    "blocks_to_reencode": 0,
+}
+
+
+def read_status(settings: Settings, hot: int | None = None) -> dict[str, Any]:
+    """The object that `status --json` prints; `hot`: with a list of so many chunks, hottest first.
+
+    Raises CatalogDamaged.
+    """
     home = Home(settings.home)
     engine = last_engine(home, settings.model)
+    stored = _stored(home, engine, hot)
+    folder = Home(_existing(home.root))
     status: dict[str, Any] = {
         "home": str(home.root),
         "model": Path(settings.model).name,
         "embedding": Path(settings.embedding).name,
-        **_stored(home, engine.get("fingerprint")),
-        "engine": {name: choice for name, choice in engine.items() if name != "fingerprint"},
-        "disk_free_bytes": shutil.disk_usage(_existing(home.root)).free,
+        **stored,
+        "engine": {name: choice for name, choice in engine.items() if name not in _NOT_SHOWN},
+        "disk_budget_bytes": disk_limit(folder, stored["kv_bytes"], settings.disk_bytes),
+        "disk_free_bytes": shutil.disk_usage(folder.root).free,
         "versions": {
             "appliance": version("appliance"),
             "python": platform.python_version(),
@@ -39,17 +66,22 @@ def read_status(settings: Settings) -> dict[str, Any]:
     return status
 
 
-def _stored(home: Home, fingerprint: str | None) -> dict[str, Any]:
+def _stored(home: Home, engine: dict[str, str], hot: int | None) -> dict[str, Any]:
+    profile = _profile(engine)
     try:
         catalog = Catalog.open(home, read_only=True)
     except CatalogMissing:
-        empty = {"collections": [], "documents": 0, "chunks": 0, "chunks_without_kv": 0, "blocks": 0, "kv_bytes": 0}
-        return {**empty, "kv_tokens": 0, "kv_models": 0, "blocks_damaged": 0, "counters": {}}
+        nothing = {**_NOTHING_STORED, "profile": None if profile is None else _profile_json(profile, [])}
+        return nothing if hot is None else {**nothing, "hot": []}
     with catalog:
+        fingerprint = engine.get("fingerprint")
         documents, totals, counters = catalog.documents(), catalog.block_totals(), catalog.counters()
         with_kv = sum(catalog.document_kv(document.id, fingerprint).blocks for document in documents)
         chunks = sum(document.chunks for document in documents)
-        return {
+        found: list[ClassifiedBlock] = []
+        if profile is not None and fingerprint is not None:
+            found = classified_blocks(catalog, profile, fingerprint, engine.get("context", ""))
+        stored = {
             "collections": [row.name for row in catalog.collections()],
             "documents": len(documents),
             "chunks": chunks,
@@ -60,7 +92,42 @@ def _stored(home: Home, fingerprint: str | None) -> dict[str, Any]:
             "kv_models": len(catalog.block_fingerprints()),
             "blocks_damaged": counters.get("blocks_damaged", 0),
             "counters": counters,
+            "codecs": {row.codec: {"blocks": row.blocks, "bytes": row.bytes} for row in catalog.codec_totals()},
+            "blocks_to_reencode": sum(each.waits for each in found),
+            "profile": None if profile is None else _profile_json(profile, found),
         }
+        return stored if hot is None else {**stored, "hot": _hot(catalog, fingerprint, hot)}
+
+
+def _profile(engine: dict[str, str]) -> Profile | None:
+    """The profile of the last process, if it kept one that can be read."""
+    try:
+        return profile_from_json(json.loads(engine["profile"]))
+    except (KeyError, ValueError, StorageError):
+        return None
+
+
+def _profile_json(profile: Profile, found: list[ClassifiedBlock]) -> dict[str, Any]:
+    """The profile, and how many blocks are in each class now (in its codec or waiting for it)."""
+    shown = profile.as_json()
+    for each in shown["classes"]:
+        each["blocks"] = sum(block.heat.name == each["name"] for block in found)
+    return shown
+
+
+def _hot(catalog: Catalog, fingerprint: str | None, limit: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "document": chunk.title,
+            "chunk": chunk.ordinal + 1,
+            "page": chunk.page,
+            "score": round(chunk.score, 3),
+            "uses": chunk.uses,
+            "codec": chunk.codec,
+            "bytes": chunk.size_bytes,
+        }
+        for chunk in catalog.hottest(limit, fingerprint)
+    ]
 
 
 def last_engine(home: Home, model: str) -> dict[str, str]:

@@ -11,6 +11,7 @@ class Turns:
     def __init__(self) -> None:
         self._condition = threading.Condition()
         self._busy = False
+        self._answering = False
         self._waiting_questions = 0
 
     @contextmanager
@@ -20,7 +21,7 @@ class Turns:
             self._waiting_questions += 1
             try:
                 self._condition.wait_for(lambda: not self._busy)
-                self._busy = True
+                self._busy = self._answering = True
             finally:
                 self._waiting_questions -= 1
         try:
@@ -39,7 +40,12 @@ class Turns:
         finally:
             self._end()
 
+    def let_questions_by(self) -> None:
+        """Wait while a question waits or is being answered; called between the pieces of a background write."""
+        with self._condition:
+            self._condition.wait_for(lambda: not self._waiting_questions and not self._answering)
+
     def _end(self) -> None:
         with self._condition:
-            self._busy = False
+            self._busy = self._answering = False
             self._condition.notify_all()

@@ -1,16 +1,15 @@
 """The one executor: carries out every plan over the arena."""
 
 import time
-from collections.abc import Callable
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 import torch
 
 from models.arena import Arena
-from models.forward import next_token_logits, run_rows, scattered_rows
+from models.forward import contiguous_rows, next_token_logits, run_rows, scattered_rows
+from models.landing import BlockSource, LandingState, LayerListener, LeasedBlock, Loads, chunk_of
 from models.placing import PlacerChoice
 from models.prompt import Prompt
 from models.reader import ChunkReader
@@ -20,31 +19,13 @@ from storage.blocks import EncodedBlock
 LOADER_THREADS = 4
 
 
-@dataclass(frozen=True)
-class LeasedBlock:
-    """A block that stays where it is until `release` is called, and the tier it came from."""
-
-    block: EncodedBlock
-    tier: str
-    release: Callable[[], None]
-
-
-class BlockSource(Protocol):
-    """Where the blocks of one question come from. `chunk` is an index into `Prompt.chunks`."""
-
-    def load(self, chunk: int) -> LeasedBlock | None:
-        """The chunk's block, checked, or None if it must be computed. Called from several threads at once."""
-
-    def compute(self, chunk: int) -> EncodedBlock:
-        """Compute the block of a chunk that could not be loaded. Called from the thread that runs the plan."""
-
-
 @dataclass
 class Execution:
     """What carrying out a plan gave: `logits` float32 `[vocabulary]` after the last row, times in milliseconds.
 
-    `tiers` counts chunks by where they came from. Loading and placing overlap on several threads; the wall time of
-    both together is shared between them by the time each took.
+    `tiers` counts chunks by where they came from, `overtaken` those computed because their load took too long.
+    `load_ms + place_ms` is the time from the first lease to the last slot placed, shared between both by the threads'
+    time in each; a pass that ran meanwhile is in `compute_ms` alone.
     """
 
     logits: torch.Tensor
@@ -54,6 +35,7 @@ class Execution:
     place_ms: float
     compute_ms: float
     tiers: dict[str, int] = field(default_factory=dict)
+    overtaken: int = 0
 
 
 class Executor:
@@ -69,100 +51,142 @@ class Executor:
     def execute(self, prompt: Prompt, plan: Plan, source: BlockSource, room_tokens: int = 0) -> Execution:
         """Put the prompt's KV together and compute its last row; `room_tokens` more slots are kept for the answer.
 
-        Raises PromptTooLong before anything is loaded, and whatever `source` raises.
+        Raises PromptTooLong before anything is loaded, and whatever `source` raises. Returns or raises only when no
+        thread writes to the arena any more: the next question has the same slots.
         """
         self.arena.reserve(prompt.tokens + room_tokens)
-        began = time.perf_counter()
+        self.model.rotary.upto(plan.tokens)  # grown here, not by several threads at once
         blocks = [segment for segment in plan.segments if segment.origin is Origin.BLOCK]
-        placed = self._place_blocks(blocks, source, plan.tokens)
-        missing = [segment for segment, tier in placed.tiers.items() if tier is None]
-        place_end = time.perf_counter()
-        for segment in missing:
-            self._place(source.compute(_chunk(segment)), segment.start, plan.tokens)
-        if any(segment.origin is Origin.HEAD for segment in plan.segments):
+        began = time.perf_counter()
+        loads = Loads(self._pool, blocks, source, lambda *landed: self._place(*landed))
+        try:
+            return self._carry_out(prompt, plan, source, loads, began)
+        finally:
+            loads.abandon()
+            if plan.overtake_after_ms is None:
+                loads.join()  # with a deadline nobody waits: a stalled read ends, and gives its lease back, when it can
+
+    def _carry_out(self, prompt: Prompt, plan: Plan, source: BlockSource, loads: Loads, began: float) -> Execution:
+        if plan.segments[0].origin is Origin.HEAD:
             head = self._reader.head_tokens
             self.arena.keys[:, :, :head] = self._reader.head_keys
             self.arena.values[:, :, :head] = self._reader.head_values
-        positions = plan.rows()
-        rows = scattered_rows(positions, self.model.device)
-        hidden = run_rows(self.model, self.arena, prompt.ids()[positions], rows, plan.tokens)
+        ids, done = prompt.ids(), np.zeros(plan.tokens, dtype=bool)
+        ahead = _computed_ahead(plan) if loads.landings else 0
+        waiting = time.perf_counter()
+        if ahead:
+            self._pass(ids, _first(plan), ahead, done)
+            waiting = time.perf_counter()
+        if plan.overtake_after_ms is None:
+            loads.wait()
+        elif not loads.wait(plan.overtake_after_ms / 1e3):
+            self._overtake(ids, plan, loads, done)
+        landed = time.perf_counter()
+        missing = [landing.segment for landing in loads.landings.values() if landing.state is LandingState.MISSING]
+        if plan.overtake_after_ms is None:
+            for segment in missing:
+                self._place(segment, source.compute(chunk_of(segment)), None)
+        rows = self._last_rows(plan, loads, done)
+        hidden = run_rows(self.model, self.arena, ids[rows], scattered_rows(rows, self.model.device), plan.tokens)
         logits = next_token_logits(self.model, hidden)
-        tiers: dict[str, int] = {}
-        for tier in placed.tiers.values():
-            tiers[tier or "computed"] = tiers.get(tier or "computed", 0) + 1
-        computed = _computed_tokens(positions, missing)
-        both = placed.load_s + placed.place_s
-        load_share = placed.load_s / both if both else 0.0
-        wall_ms = (place_end - began) * 1e3 if blocks else 0.0
-        return Execution(
-            logits=logits,
-            tokens_reused=plan.tokens - computed,
-            tokens_computed=computed,
-            load_ms=wall_ms * load_share,
-            place_ms=wall_ms * (1 - load_share),
-            compute_ms=(time.perf_counter() - (place_end if blocks else began)) * 1e3,
-            tiers=tiers,
-        )
+        done[rows] = True
+        for segment in missing:
+            done[segment.start : segment.start + segment.tokens] = True
+        wall_ms = (landed - waiting) * 1e3 if loads.landings else 0.0
+        total_ms = (time.perf_counter() - began) * 1e3
+        return _execution(logits, plan, loads, int(done.sum()), wall_ms, total_ms)
 
     def close(self) -> None:
         """Stop the loader's threads."""
         self._pool.shutdown(wait=True)
 
-    def _place_blocks(self, segments: list[Segment], source: BlockSource, tokens: int) -> "_Placed":
-        """Load and place on several threads; each block is placed by the thread that read it.
+    def _pass(self, ids: np.ndarray, first: int, end: int, done: np.ndarray) -> None:
+        """Compute the tokens `[first, end)` over everything before them."""
+        rows = contiguous_rows(first, end - first, self.model.device)
+        run_rows(self.model, self.arena, ids[first:end], rows, end)
+        done[first:end] = True
 
-        Returns or raises only when no thread writes to the arena any more: the next question has the same slots.
+    def _overtake(self, ids: np.ndarray, plan: Plan, loads: Loads, done: np.ndarray) -> None:
+        """Compute from the front what has not been placed, while the loader goes on from the end.
+
+        As soon as nothing is coming any more, all that is left goes into the last pass.
         """
-        placed = _Placed()
-        self.model.rotary.upto(tokens)  # grown here, not by several threads at once
-        under_way = [self._pool.submit(self._load_one, segment, source, tokens) for segment in segments]
-        _, left = wait(under_way, return_when=FIRST_EXCEPTION)
-        for future in left:
-            future.cancel()
-        wait(under_way)
-        failed = next((future for future in under_way if not future.cancelled() and future.exception()), None)
-        if failed is not None:
-            failed.result()
-        for segment, tier, load_s, place_s in (future.result() for future in under_way):
-            placed.tiers[segment] = tier
-            placed.load_s += load_s
-            placed.place_s += place_s
-        return placed
+        begun: int | None = None  # a run of segments that no block will fill
+        for segment in plan.segments:
+            if not loads.coming:
+                return
+            landing = loads.landings.get(segment)
+            if landing is None:
+                ours = segment.origin is Origin.COMPUTE and not done[segment.start]
+            else:
+                ours = loads.overtake(landing)
+            if ours and begun is None:
+                begun = segment.start
+            if begun is None:
+                continue
+            if not ours:
+                self._pass(ids, begun, segment.start, done)
+                begun = None
+            elif landing is not None and landing.state is LandingState.OVERTAKEN and loads.coming:
+                self._pass(ids, begun, segment.start + segment.tokens, done)
+                begun = None
 
-    def _load_one(self, segment: Segment, source: BlockSource, tokens: int) -> tuple[Segment, str | None, float, float]:
-        began = time.perf_counter()
-        leased = source.load(_chunk(segment))
-        loaded = time.perf_counter()
-        if leased is None:
-            return segment, None, loaded - began, 0.0
-        try:
-            self._place(leased.block, segment.start, tokens)
-        finally:
-            leased.release()
-        return segment, leased.tier, loaded - began, time.perf_counter() - loaded
+    def _last_rows(self, plan: Plan, loads: Loads, done: np.ndarray) -> np.ndarray:
+        """Positions of the last pass: what no block and no earlier pass gave, and what is to be computed again."""
+        wanted = np.zeros(plan.tokens, dtype=bool)
+        for segment in plan.segments:
+            landing = loads.landings.get(segment)
+            fallen = landing is not None and landing.state is not LandingState.PLACED
+            if segment.origin is Origin.COMPUTE or (fallen and plan.overtake_after_ms is not None):
+                wanted[segment.start : segment.start + segment.tokens] = True
+        wanted &= ~done
+        wanted[plan.recompute] = True
+        return np.flatnonzero(wanted)
 
-    def _place(self, block: EncodedBlock, start: int, tokens: int) -> None:
-        cos, sin = self.model.rotary.upto(tokens)
-        self.placers.find(block, self.arena).place(block, self.arena, start, cos, sin)
-
-
-@dataclass
-class _Placed:
-    tiers: dict[Segment, str | None] = field(default_factory=dict)
-    load_s: float = 0.0
-    place_s: float = 0.0
+    def _place(self, segment: Segment, block: EncodedBlock, layers: range | None) -> None:
+        cos, sin = self.model.rotary.upto(segment.start + segment.tokens)
+        self.placers.find(block, self.arena).place(block, self.arena, segment.start, cos, sin, layers)
 
 
-def _computed_tokens(positions: np.ndarray, missing: list[Segment]) -> int:
-    """Tokens that were computed for this prompt; a row of a missing block that is recomputed counts once."""
-    inside = [np.arange(segment.start, segment.start + segment.tokens) for segment in missing]
-    return len(np.unique(np.concatenate([positions, *inside])))
+def _first(plan: Plan) -> int:
+    head = plan.segments[0]
+    return head.tokens if head.origin is Origin.HEAD else 0
 
 
-def _chunk(segment: Segment) -> int:
-    if segment.chunk is None:
-        raise ValueError("only a chunk can come from a block")
-    return segment.chunk
+def _computed_ahead(plan: Plan) -> int:
+    """The end of the run of computed segments at the beginning, 0 where there is none: it needs no block."""
+    first = end = _first(plan)
+    for segment in plan.segments:
+        if segment.start < first:
+            continue
+        if segment.origin is not Origin.COMPUTE:
+            break
+        end = segment.start + segment.tokens
+    return end if end > first and end < plan.tokens else 0
+
+
+def _execution(
+    logits: torch.Tensor, plan: Plan, loads: Loads, computed: int, wall_ms: float, total_ms: float
+) -> Execution:
+    landings = list(loads.landings.values())
+    tiers: dict[str, int] = {}
+    for segment in plan.segments:
+        if segment.chunk is not None:
+            landed = loads.landings.get(segment)
+            name = landed.tier if landed is not None and landed.tier else "computed"
+            tiers[name] = tiers.get(name, 0) + 1
+    load_s, place_s = sum(landing.load_s for landing in landings), sum(landing.place_s for landing in landings)
+    share = load_s / (load_s + place_s) if load_s + place_s else 0.0
+    return Execution(
+        logits=logits,
+        tokens_reused=plan.tokens - computed,
+        tokens_computed=computed,
+        load_ms=wall_ms * share,
+        place_ms=wall_ms * (1 - share),
+        compute_ms=total_ms - wall_ms,
+        tiers=tiers,
+        overtaken=sum(landing.state is LandingState.OVERTAKEN for landing in landings),
+    )
 
 
 class ComputedSource:
@@ -172,8 +196,11 @@ class ComputedSource:
         self._reader = reader
         self._chunks = chunks
 
-    def load(self, chunk: int) -> LeasedBlock | None:
+    def load(self, chunk: int, on_layers: LayerListener) -> LeasedBlock | None:
         return None
 
     def compute(self, chunk: int) -> EncodedBlock:
         return self._reader.block(self._chunks[chunk], key="0" * 64, fingerprint="none", collection="none")
+
+
+__all__ = ["BlockSource", "ComputedSource", "Execution", "Executor", "LeasedBlock"]

@@ -1,10 +1,12 @@
-"""From what the user wrote (`--model DIR|HUB-NAME`) to a folder."""
+"""From what the user wrote (`--model DIR|HUB-NAME|random:SHAPE`) to a folder."""
 
 import re
 from pathlib import Path
 
-from models.errors import ModelMissing
+from models.errors import ModelMissing, ModelRefused
 
+RANDOM_PREFIX = "random:"
+"""Before the name of a shape whose weights are random (models/loading/random_shapes.py): for timing alone."""
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _WANTED = ("*.json", "*.safetensors", "*.jinja", "*.model", "vocab.txt", "merges.txt")
 
@@ -14,13 +16,24 @@ def looks_like_hub_name(text: str) -> bool:
     return bool(_HUB_NAME.fullmatch(text)) and not Path(text.split("/")[0]).exists()
 
 
+def has_random_weights(text: str) -> bool:
+    """Whether `text` is `random:SHAPE`, which no folder is behind."""
+    return text.startswith(RANDOM_PREFIX)
+
+
 def settled_name(text: str) -> str:
-    """A hub name as it is, a folder as its absolute path: what was meant must not change with the working folder."""
-    return text if looks_like_hub_name(text) else str(Path(text).expanduser().absolute())
+    """A folder as its absolute path: what was meant must not change with the working folder. Other names stay."""
+    named = looks_like_hub_name(text) or has_random_weights(text)
+    return text if named else str(Path(text).expanduser().absolute())
 
 
 def resolve_model(text: str) -> Path:
-    """The model's folder. Only a hub name, which the user asked for, is looked up outside. Raises ModelMissing."""
+    """The model's folder. Only a hub name, which the user asked for, is looked up outside.
+
+    Raises ModelMissing; and ModelRefused for random weights, which benches open by `load_random_model`.
+    """
+    if has_random_weights(text):
+        raise ModelRefused(f"{text} has random weights, for timing alone: only benches open it; name a model folder")
     if looks_like_hub_name(text):
         return _from_hub(text)
     folder = Path(text).expanduser()

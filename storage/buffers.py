@@ -1,11 +1,30 @@
 """Page-aligned memory that is used again: a fresh allocation costs a page fault every 4 KiB, more than the read."""
 
+import mmap
 import threading
 from collections import defaultdict
+from contextlib import suppress
+from typing import Protocol
 
 import numpy as np
 
 from storage.blocks.layout import ALIGNMENT_BYTES
+
+# Blocks differ by a few tokens: sizes are rounded up by at most a sixteenth, so that their memory fits each other.
+_STEPS = 16
+HUGE_PAGE_BYTES = 2 << 20
+# Linux 5.14; Python names it from 3.13 on.
+_MADV_POPULATE_WRITE = 23
+
+
+class Buffers(Protocol):
+    """Where a reader gets memory from."""
+
+    def take(self, size_bytes: int) -> np.ndarray:
+        """uint8 `[size_bytes]` that begins on a page; its contents are undefined. Raises MemoryError."""
+
+    def give(self, buffer: np.ndarray) -> None:
+        """Take a buffer back. Nobody may read it afterwards."""
 
 
 class AlignedBuffers:
@@ -18,22 +37,64 @@ class AlignedBuffers:
         self._lock = threading.Lock()
 
     def take(self, size_bytes: int) -> np.ndarray:
-        """An array of exactly so many bytes; its contents are undefined."""
-        rounded = -(-size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+        """An array of exactly so many bytes; its contents are undefined. Raises MemoryError."""
+        capacity = capacity_bytes(size_bytes)
         with self._lock:
-            if self._spare[rounded]:
-                self._held_bytes -= rounded
-                return self._spare[rounded].pop()[:size_bytes]
-        raw = np.empty(rounded + ALIGNMENT_BYTES, dtype=np.uint8)
-        begin = -raw.ctypes.data % ALIGNMENT_BYTES
-        return raw[begin : begin + rounded][:size_bytes]
+            if self._spare[capacity]:
+                self._held_bytes -= capacity
+                return self._spare[capacity].pop()[:size_bytes]
+        try:
+            return self.allocate(capacity)[:size_bytes]
+        except MemoryError:
+            if not self.drop_spare():
+                raise
+        return self.allocate(capacity)[:size_bytes]
 
     def give(self, buffer: np.ndarray) -> None:
         """Take a buffer back. Nobody may read it afterwards. Dropped when enough spare memory is held."""
-        rounded = -(-buffer.nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
-        if buffer.nbytes != rounded or buffer.ctypes.data % ALIGNMENT_BYTES:
+        whole, capacity = buffer.base, capacity_bytes(buffer.nbytes)
+        if not isinstance(whole, np.ndarray) or whole.nbytes != capacity or whole.ctypes.data != buffer.ctypes.data:
             return
         with self._lock:
-            if self._held_bytes + rounded <= self._spare_bytes:
-                self._held_bytes += rounded
-                self._spare[rounded].append(buffer)
+            if self._held_bytes + capacity <= self._spare_bytes:
+                self._held_bytes += capacity
+                self._spare[capacity].append(whole)
+
+    def drop_spare(self) -> int:
+        """Give the memory that nobody uses back to the system; returns the bytes."""
+        with self._lock:
+            dropped, self._held_bytes = self._held_bytes, 0
+            self._spare.clear()
+        return dropped
+
+    def allocate(self, size_bytes: int) -> np.ndarray:
+        """Fresh memory, uint8 `[size_bytes]`, on a page. Raises MemoryError."""
+        return map_aligned(size_bytes)
+
+
+def map_aligned(size_bytes: int) -> np.ndarray:
+    """Memory of its own mapping, in huge pages as far as it fills them. Raises MemoryError.
+
+    A disk writes into huge pages with fewer, larger requests: 2.6 MB of a file were there in 1.2 ms instead of 2.0.
+    """
+    aligned = size_bytes >= HUGE_PAGE_BYTES
+    try:
+        mapping = mmap.mmap(-1, size_bytes + aligned * HUGE_PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise MemoryError(f"{size_bytes} bytes of memory cannot be mapped") from error
+    if not aligned:
+        return np.frombuffer(mapping, np.uint8)
+    begin = -np.frombuffer(mapping, np.uint8).ctypes.data % HUGE_PAGE_BYTES
+    huge_bytes = size_bytes // HUGE_PAGE_BYTES * HUGE_PAGE_BYTES
+    with suppress(OSError):  # a kernel without either only serves more slowly
+        mapping.madvise(mmap.MADV_HUGEPAGE, begin, huge_bytes)
+        if size_bytes > huge_bytes:
+            mapping.madvise(_MADV_POPULATE_WRITE, begin + huge_bytes, size_bytes - huge_bytes)
+    return np.frombuffer(mapping, np.uint8, size_bytes, begin)
+
+
+def capacity_bytes(size_bytes: int) -> int:
+    """What is allocated for so many bytes: whole pages, at most a sixteenth more than asked for."""
+    pages = max(1, -(-size_bytes // ALIGNMENT_BYTES))
+    step = max(1, (1 << (pages.bit_length() - 1)) // _STEPS)
+    return -(-pages // step) * step * ALIGNMENT_BYTES

@@ -7,7 +7,7 @@ The order is: write a temporary file on the same file system, sync it, close it,
 import errno
 import os
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,9 @@ from storage.errors import DiskFull, StorageError
 _FILE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NOT_SUPPORTED = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP})
+# How much is written, and how much is left to the disk, before a write that yields lets others go first.
+PIECE_BYTES = 1 << 20
+SYNCED_BYTES = 8 << 20
 
 
 class WriteFailed(StorageError):
@@ -45,24 +48,28 @@ def publish_bytes(
     temporary: Path,
     *,
     sync_directory: bool = True,
+    pause: Callable[[], None] | None = None,
     operations: FileOperations = SYSTEM,
 ) -> None:
     """Write `parts` one after another to `target`, mode 0600, replacing it as a whole or leaving it alone.
 
     `temporary` is a folder on the file system of `target`. With `sync_directory=False` the caller promises to call
-    `sync_folder(target.parent)` before any row says `ready`, so that a batch pays for one folder sync.
+    `sync_folder(target.parent)` before any row says `ready`, so that a batch pays for one folder sync. Between pieces
+    of 1 MiB `pause` is called, and may wait for whoever needs the disk more; whatever it raises ends the write.
     Raises DiskFull or WriteFailed; the temporary file is removed. A failed sync is never tried again on that file,
     because the kernel forgets what it could not write.
     """
     views = [memoryview(part).cast("B") for part in parts]
     draft = temporary / f"{secrets.token_hex(16)}.tmp"
     try:
-        _write_draft(draft, views, operations)
+        _write_draft(draft, views, pause, operations)
         operations.rename(draft, target)
-    except OSError as error:
+    except BaseException as error:
         with suppress(OSError):
             operations.unlink(draft)
-        raise _explained(error, target) from error
+        if isinstance(error, OSError):
+            raise _explained(error, target) from error
+        raise
     if sync_directory:
         sync_folder(target.parent, operations=operations)
 
@@ -94,23 +101,41 @@ def retire_file(path: Path, *, sync_directory: bool = True, operations: FileOper
         sync_folder(path.parent, operations=operations)
 
 
-def _write_draft(draft: Path, views: Iterable[memoryview], operations: FileOperations) -> None:
-    views = list(views)
+def _write_draft(
+    draft: Path, views: Sequence[memoryview], pause: Callable[[], None] | None, operations: FileOperations
+) -> None:
     descriptor = operations.open(draft, _FILE_FLAGS, 0o600)
     try:
         _preallocate(descriptor, sum(view.nbytes for view in views), operations)
-        for view in views:
-            while view.nbytes:
-                written_bytes = operations.write(descriptor, view)
-                if written_bytes <= 0:
-                    raise OSError(errno.EIO, "the file system accepted no bytes")
-                view = view[written_bytes:]
+        unsynced_bytes = 0
+        for number, piece in enumerate(views if pause is None else _pieces(views)):
+            if pause is not None and number:
+                if unsynced_bytes >= SYNCED_BYTES:
+                    operations.fsync(descriptor)
+                    unsynced_bytes = 0
+                pause()
+            _write(descriptor, piece, operations)
+            unsynced_bytes += piece.nbytes
         operations.fsync(descriptor)
-    except OSError:
+    except BaseException:
         with suppress(OSError):  # the first error is the one to tell
             operations.close(descriptor)
         raise
     operations.close(descriptor)
+
+
+def _pieces(views: Sequence[memoryview]) -> Iterator[memoryview]:
+    for view in views:
+        for begin in range(0, view.nbytes, PIECE_BYTES):
+            yield view[begin : begin + PIECE_BYTES]
+
+
+def _write(descriptor: int, view: memoryview, operations: FileOperations) -> None:
+    while view.nbytes:
+        written_bytes = operations.write(descriptor, view)
+        if written_bytes <= 0:
+            raise OSError(errno.EIO, "the file system accepted no bytes")
+        view = view[written_bytes:]
 
 
 def _preallocate(descriptor: int, size_bytes: int, operations: FileOperations) -> None:

@@ -1,18 +1,22 @@
 """The block store: files, catalog rows and tiers of KV blocks, kept in step (DESIGN.md §4 and §6)."""
 
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from storage.blocks import BlockExpectation, BlockHeader, EncodedBlock, pack_header, read_block_file
-from storage.buffers import AlignedBuffers
+from storage.blocks import BlockExpectation, BlockHeader, EncodedBlock, pack_header
+from storage.blocks.reader import OnLayers
 from storage.catalog import BlockRow, Catalog
 from storage.durable import WriteFailed, publish_bytes, retire_file, sync_folder
 from storage.errors import BlockDamaged, StorageError
 from storage.home import Home
-from storage.tiers import Lease, PageableTier, once
+from storage.placement import Placement
+from storage.serving import Serving
+from storage.tiers import DISK, MEMORY_TIERS, Lease, Tier
 
 DAMAGED_COUNTER = "blocks_damaged"
 # How often a file could not be removed; the same file counts again at each try.
@@ -23,38 +27,92 @@ QUARANTINED_FILES = 16
 
 @dataclass(frozen=True)
 class StoreSettings:
-    """`direct`: read past the page cache where the file system can. `pageable_bytes`: the memory tier's budget."""
+    """Budgets of the memory tiers, and how files are read.
+
+    `direct`: read past the page cache where the file system can. `device` (as torch names it) holds the `gpu` tier and
+    makes `pinned` page-locked; without CUDA both are plain RAM. A lease refuses new use after `lease_age_s`.
+    """
 
     pageable_bytes: int = 0
     direct: bool = True
+    pinned_bytes: int = 0
+    gpu_bytes: int = 0
+    device: str = "cpu"
+    lease_age_s: float = 600.0
 
 
 class BlockStore:
-    """Publishes, serves and retires blocks. `load` may run on several threads; the rest belongs to one writer."""
+    """Publishes, serves and retires blocks. `load` may run on several threads; the rest belongs to one writer.
 
-    def __init__(self, home: Home, catalog: Catalog, settings: StoreSettings) -> None:
+    `pause` is called again and again while a file is written; it may wait for a question to go first.
+    """
+
+    def __init__(
+        self,
+        home: Home,
+        catalog: Catalog,
+        settings: StoreSettings,
+        pause: Callable[[], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._home = home
         self._catalog = catalog
-        self._settings = settings
-        self._buffers = AlignedBuffers()
-        self.pageable = PageableTier(settings.pageable_bytes, self._buffers)
+        self._pause = pause
+        budgets_bytes = (settings.gpu_bytes, settings.pinned_bytes, settings.pageable_bytes)
+        budgets = dict(zip(MEMORY_TIERS, budgets_bytes, strict=True))
+        self._serving = Serving(budgets, settings.device, settings.direct, settings.lease_age_s, clock)
 
-    def load(self, row: BlockRow) -> Lease:
-        """The block of a ready row, from memory or disk, checked. Raises BlockDamaged; then call `quarantine`."""
-        lease = self.pageable.lease(row.key)
-        if lease is not None:
-            if lease.block.header.file_name == row.file:
-                return lease
-            lease.release()  # another codec or generation of the same block, published before this row was
-            self.pageable.retire(row.key)
-        block = read_block_file(self.path(row), expectation(row), self._buffers, self._settings.direct)
-        kept = self.pageable.offer(block)
-        if kept is not None:
-            return Lease(kept.block, "disk", kept.release)
-        return Lease(block, "disk", once(lambda: self._give_back(block)))
+    def load(self, row: BlockRow, on_layers: OnLayers | None = None) -> Lease:
+        """The block of a ready row, from memory or disk, checked. Raises BlockDamaged; then call `quarantine`.
 
-    def publish(self, block: EncodedBlock, collection_id: int, chunk_ids: Sequence[int]) -> BlockRow:
+        `on_layers(block, layers)` is called on this thread, in order, with each run of layers as soon as it is read
+        and checked (from memory: once with all), while the next ones are read. After BlockDamaged whatever it was
+        given counts for nothing. A row that was replaced since it was looked up gives the block that replaced it.
+        `Lease.tier` is where the block was found.
+        """
+        try:
+            return self._serving.load(self.path(row), expectation(row), on_layers)
+        except BlockDamaged:
+            current = self._current(row)
+            if current is None or current.file == row.file:
+                raise
+        return self.load(current, on_layers)
+
+    def place_by(self, placement: Placement) -> None:
+        """From now on blocks are kept where `placement` says. The snapshot is swapped at once; nothing is moved."""
+        self._serving.stack.place_by(placement)
+
+    def where(self, row: BlockRow) -> str:
+        """The tier a load would find the block in now: what a planner wants to know. Takes no lease."""
+        for tier in self.tiers:
+            if tier.holds(row.key):
+                return tier.name
+        return DISK
+
+    @property
+    def tiers(self) -> tuple[Tier, ...]:
+        """`gpu`, `pinned`, `pageable`."""
+        return self._serving.stack.tiers
+
+    @property
+    def pageable(self) -> Tier:
+        return self.tiers[-1]
+
+    @property
+    def leases_out(self) -> int:
+        """Leases that `load` gave and that are not released."""
+        return self._serving.leases.out
+
+    def memory(self) -> dict[str, dict[str, Any]]:
+        """For `status`: each tier's state by name (TierState), `disk` (hits, bytes read) and `leases`."""
+        return self._serving.state()
+
+    def publish(
+        self, block: EncodedBlock, collection_id: int, chunk_ids: Sequence[int], yields: bool = True
+    ) -> BlockRow:
         """Make a block durable, then say `ready`; returns the row that is served. Raises DiskFull, StorageError.
+
+        The write `yields` to questions (`pause`) unless its caller has the model's turn, for which they wait.
 
         Raises UnknownRow where its chunks were deleted meanwhile. After any error no new row is there, and the file is
         gone again unless an older row of the same block names it.
@@ -63,7 +121,7 @@ class BlockStore:
         packed, checksum = pack_header(header)
         row = row_of(header, collection_id, len(packed), checksum)
         try:
-            publish_bytes(self.path(row), [packed, block.data.data], self._home.temporary)
+            publish_bytes(self.path(row), [packed, block.data.data], self._home.temporary, pause=self._pause if yields else None)
             unused = self._catalog.publish_block(row, chunk_ids)
         except StorageError:
             with suppress(StorageError):  # the first error is the one to tell; `recover` drops what stays
@@ -78,10 +136,14 @@ class BlockStore:
     def quarantine(self, row: BlockRow) -> None:
         """Take a damaged block out of use, keep its file for inspection, count it.
 
-        Where the file can be neither moved nor removed its row stays `deleting`, and `recover` tries again.
+        Where the file can be neither moved nor removed its row stays `deleting`, and `recover` tries again. A row that
+        was replaced meanwhile is let be: its block is another file's now.
         """
+        current = self._current(row)
+        if current is not None and current.file != row.file:
+            return
         self._catalog.begin_block_delete([row.key])
-        self.pageable.retire(row.key)
+        self._serving.stack.retire(row.key)
         gone = self._set_aside(row) or self.try_remove(self.path(row))
         sync_folder(self._home.blocks)
         if gone:
@@ -100,7 +162,7 @@ class BlockStore:
         gone: list[str] = []
         staying: list[Path] = []
         for row in rows:
-            self.pageable.retire(row.key)
+            self._serving.stack.retire(row.key)
             files = [self.path(row), *self._home.quarantine.glob(f"{row.key}.*")]
             left = [file for file in files if not self.try_remove(file)]
             staying += left
@@ -133,7 +195,7 @@ class BlockStore:
 
     def check(self, row: BlockRow) -> None:
         """Read a block's file whole, past memory tiers. Raises BlockDamaged."""
-        self._give_back(read_block_file(self.path(row), expectation(row), self._buffers, self._settings.direct))
+        self._serving.check(self.path(row), expectation(row))
 
     def recover(self) -> int:
         """After a kill: finish deletions, empty the folder of drafts, drop files no row names. Returns files dropped.
@@ -184,9 +246,11 @@ class BlockStore:
             return False  # it cannot be kept, then it goes
         return True
 
-    def _give_back(self, block: EncodedBlock) -> None:
-        if block.buffer is not None:
-            self._buffers.give(block.buffer)
+    def _current(self, row: BlockRow) -> BlockRow | None:
+        """The row that is ready now for the block of `row`."""
+        with suppress(StorageError):  # a catalog that fails says nothing new
+            return self._catalog.block(row.key)
+        return None
 
 
 def row_of(header: BlockHeader, collection_id: int, header_bytes: int, checksum: str) -> BlockRow:

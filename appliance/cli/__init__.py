@@ -7,6 +7,7 @@ import click
 
 from appliance.cli.ask import ask
 from appliance.cli.bench import bench
+from appliance.cli.calibrate import calibrate
 from appliance.cli.demo import demo
 from appliance.cli.documents import list_documents, remove
 from appliance.cli.ingest import ingest
@@ -33,7 +34,7 @@ def cli() -> None:
     """
 
 
-for command in (ingest, ask, serve, list_documents, remove, status, verify, bench, demo):
+for command in (ingest, ask, serve, list_documents, remove, status, verify, bench, calibrate, demo):
     cli.add_command(command)
 
 

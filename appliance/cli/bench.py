@@ -1,15 +1,13 @@
 """`appliance bench …`"""
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import click
 
+from appliance.cli.bench_harag import harag
 from appliance.cli.options import common_options, current_settings
-from appliance.cli.output import print_json
+from appliance.cli.output import print_json, stage_bar
 
 _DATA = click.option(
     "--data",
@@ -38,7 +36,7 @@ def ttft(data: tuple[Path, ...], questions: int, top_k: int, rounds: int, dump: 
     """Time to first token: everything read again, against KV from memory and from cold disk."""
     from appliance.benches.ttft import TtftBenchSettings, run_ttft_bench, table_of
 
-    with _bar() as progress:
+    with stage_bar() as progress:
         result = run_ttft_bench(current_settings(), TtftBenchSettings(data, questions, top_k, rounds, dump), progress)
     if as_json:
         print_json(result.as_json())
@@ -68,7 +66,7 @@ def retrieval(data: tuple[Path, ...], questions: int | None, ks: str, dump: Path
     chosen = RetrievalBenchSettings(
         data, resolve_model(settings.embedding), token_starts=text_cutter(settings), chunk_tokens=settings.chunk_tokens
     )
-    with _bar() as progress:
+    with stage_bar() as progress:
         result = run_retrieval_bench(replace(chosen, questions=questions, ks=depths, dump=dump), progress=progress)
     if as_json:
         print_json(result.as_json())
@@ -76,16 +74,36 @@ def retrieval(data: tuple[Path, ...], questions: int | None, ks: str, dump: Path
         click.echo(result.as_table())
 
 
-@contextmanager
-def _bar() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar on standard error whose name and length change with the stage."""
-    from tqdm import tqdm
+@bench.command()
+@_DATA
+@click.option("--questions", default=24, show_default=True)
+@click.option("--codecs", "names", metavar="A,B,A+B,…", help="Keys and values, or both; default: all that are known.")
+@click.option("--prompt-tokens", default=2048, show_default=True, help="The most a prompt may have.")
+@click.option("--plot", type=click.Path(path_type=Path), help="Draw error against size into this .svg or .png file.")
+@_DUMP
+@_JSON
+@common_options
+def codecs(
+    data: tuple[Path, ...],
+    questions: int,
+    names: str | None,
+    prompt_tokens: int,
+    plot: Path | None,
+    dump: Path | None,
+    as_json: bool,
+) -> None:
+    """What each codec takes, costs, and does to answers, over real questions."""
+    from appliance.benches.codec_samples import named_pairs
+    from appliance.benches.codecs import CodecsBenchSettings, run_codecs_bench
 
-    with tqdm(file=sys.stderr, dynamic_ncols=True, leave=False, mininterval=0.3) as bar:
+    pairs = named_pairs(names) if names else None
+    chosen = CodecsBenchSettings(data, questions, pairs, prompt_tokens, plot, dump)
+    with stage_bar() as progress:
+        result = run_codecs_bench(current_settings(), chosen, progress)
+    if as_json:
+        print_json(result.as_json())
+    else:
+        click.echo(result.as_table())
 
-        def tell(stage: str, done: int, total: int) -> None:
-            bar.set_description_str(stage, refresh=False)
-            bar.total = total
-            bar.update(done - bar.n)
 
-        yield tell
+bench.add_command(harag)

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from appliance.budgets import parse_budgets, parse_size
 from appliance.settings import Settings, settings_from
 from models.resolve import looks_like_hub_name
 
@@ -25,7 +26,20 @@ _OPTIONS = (
     click.option(
         "--weights", type=click.Choice(["bf16", "int8", "int4"]), help="int8 and int4 need a GPU; default: bf16."
     ),
-    click.option("--placer", type=click.Choice(["auto", "compiled", "plain"]), hidden=True, help="Force a twin."),
+    click.option(
+        "--profile",
+        metavar="measured|paper|CODEC",
+        help="Which codec a block is kept in by how hot it is; default: measured (see `appliance calibrate`).",
+    ),
+    click.option(
+        "--budgets",
+        metavar="GPU,PINNED,PAGEABLE",
+        help="Memory for KV: three sizes (4GiB,2GiB,8GiB) or shares of the chunks (5%,5%,10%); default: what is free.",
+    ),
+    click.option("--disk-budget", metavar="SIZE", help="The most KV may take on disk; default: half of what is free."),
+    click.option(
+        "--placer", type=click.Choice(["auto", "triton", "compiled", "plain"]), hidden=True, help="Force a twin."
+    ),
     click.option("--linears", type=click.Choice(["auto", "packed", "plain"]), hidden=True, help="Force a twin."),
     click.option("--attention", type=click.Choice(["auto", "plain"]), hidden=True, help="Force a twin."),
     click.option("--reads", type=click.Choice(["direct", "buffered"]), hidden=True, help="Force a twin."),
@@ -43,11 +57,25 @@ def current_settings() -> Settings:
     """The settings of the running command: what stands after its name wins over what stands before."""
     chosen: dict[str, Any] = click.get_current_context().meta.get(__name__, {})
     settings = settings_from(chosen.get("home"), chosen.get("model"), chosen.get("embedding"))
-    same = ("device", "weights", "placer", "linears", "attention")
+    same = ("device", "weights", "profile", "placer", "linears", "attention")
     named: dict[str, Any] = {name: chosen[name] for name in same if name in chosen}
+    named |= _budgets(chosen)
     if chosen.get("reads") == "buffered":
         named["direct_reads"] = False
     return replace(settings, **named)
+
+
+def _budgets(chosen: dict[str, Any]) -> dict[str, Any]:
+    """The budgets that were named. Raises UsageError."""
+    found: dict[str, Any] = {}
+    try:
+        if "budgets" in chosen:
+            found["budgets"] = parse_budgets(chosen["budgets"])
+        if "disk_budget" in chosen:
+            found["disk_bytes"] = parse_size(chosen["disk_budget"])
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    return found
 
 
 def _kept(option: Callable[[F], F]) -> Callable[[F], F]:

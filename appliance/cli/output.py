@@ -80,3 +80,18 @@ def ingest_bar() -> Iterator[Callable[["IngestProgress"], None]]:
             bar.update(done - bar.n)
 
         yield tell
+
+
+@contextmanager
+def stage_bar() -> Iterator[Callable[[str, int, int], None]]:
+    """A bar on standard error whose name and length change with the stage."""
+    from tqdm import tqdm
+
+    with tqdm(file=sys.stderr, dynamic_ncols=True, leave=False, mininterval=0.3) as bar:
+
+        def tell(stage: str, done: int, total: int) -> None:
+            bar.set_description_str(stage, refresh=False)
+            bar.total = total
+            bar.update(done - bar.n)
+
+        yield tell

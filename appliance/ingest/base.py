@@ -57,6 +57,7 @@ class IngestReport:
     """`chunks` and `kv_bytes` are what this run added; `kv_tokens` is what the language model read.
 
     `model_seconds` is the time of reading and encoding blocks and of embedding, cutting its windows included.
+    `chunks_without_room` have no KV because the disk budget is spent: they are searchable and computed on demand.
     """
 
     documents: tuple[DocumentEntry, ...]
@@ -66,6 +67,7 @@ class IngestReport:
     kv_tokens: int = 0
     model_seconds: float = 0.0
     error: str | None = None
+    chunks_without_room: int = 0
 
     @property
     def failed(self) -> bool:
@@ -81,6 +83,7 @@ class IngestReport:
             "kv_tokens": self.kv_tokens,
             "seconds": round(self.seconds, 3),
             "model_seconds": round(self.model_seconds, 3),
+            "chunks_without_room": self.chunks_without_room,
             "error": self.error,
         }
 

@@ -3,8 +3,10 @@ nothing but the chunk it hit."""
 
 import threading
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from appliance.block_size import block_file_bytes
 from appliance.block_source import wanted_blocks
 from appliance.engine import Engine
 from appliance.ingest.base import IngestProgress, ProgressListener
@@ -20,7 +22,10 @@ _BATCH_CHUNKS = 64
 
 @dataclass(frozen=True)
 class KvWork:
-    """What a run did: `model_seconds` is the time of reading and encoding; `failed` names chunks without a block."""
+    """What a run did: `model_seconds` is the time of reading and encoding; `failed` names chunks without a block.
+
+    `no_room` counts chunks that the disk budget has no room for: they stay searchable and are computed on demand.
+    """
 
     chunks: int = 0
     tokens: int = 0
@@ -28,6 +33,7 @@ class KvWork:
     seconds: float = 0.0
     model_seconds: float = 0.0
     failed: tuple[str, ...] = ()
+    no_room: int = 0
 
     @property
     def error(self) -> str | None:
@@ -38,10 +44,23 @@ class KvWork:
         return self.failed[0] + (f" (and {more} more like it)" if more else "")
 
 
+class _NoRoom(Exception):
+    """The disk budget is spent on hotter blocks."""
+
+
 class KvIngest:
     """Computes and publishes the blocks that are missing, one chunk a turn; questions go first."""
 
-    def __init__(self, catalog: Catalog, store: BlockStore, engine: Engine, turns: Turns) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        store: BlockStore,
+        engine: Engine,
+        turns: Turns,
+        room: Callable[[Sequence[int], int], bool] = lambda _chunk_ids, _size_bytes: True,
+    ) -> None:
+        """`room` says whether a block of so many bytes for these chunks may be stored (HotSet.room_for)."""
+        self._room = room
         self._catalog = catalog
         self._store = store
         self._engine = engine
@@ -55,7 +74,7 @@ class KvIngest:
     def run(self, chunks: list[ChunkRow], progress: ProgressListener, stop: threading.Event | None = None) -> KvWork:
         """Compute and publish these chunks' blocks. A full disk ends the run and is the first of `failed`."""
         began = time.perf_counter()
-        tokens = size_bytes = done = 0
+        tokens = size_bytes = done = no_room = 0
         model_s = 0.0
         failed: list[str] = []
         for number, chunk in enumerate(chunks):
@@ -69,6 +88,9 @@ class KvIngest:
                 chunk_tokens, chunk_bytes, seconds = self._one(chunk)
             except UnknownRow:
                 continue  # deleted meanwhile
+            except _NoRoom:
+                no_room += 1
+                continue
             except DiskFull as full:
                 failed.insert(0, str(full))
                 break
@@ -80,7 +102,7 @@ class KvIngest:
             model_s += seconds
             done += 1
         progress(IngestProgress("kv", "", 0, 0, len(chunks), len(chunks), 0.0, 0.0))
-        return KvWork(done, tokens, size_bytes, time.perf_counter() - began, model_s, tuple(failed))
+        return KvWork(done, tokens, size_bytes, time.perf_counter() - began, model_s, tuple(failed), no_room)
 
     def _one(self, chunk: ChunkRow) -> tuple[int, int, float]:
         """Tokens, bytes and model seconds of one chunk; nothing but the row if another chunk has the same block."""
@@ -91,6 +113,8 @@ class KvIngest:
             self._catalog.link_block(wanted.key, [chunk.id])
             return 0, 0, 0.0
         with self._turns.background():
+            if not self._room([chunk.id], self._file_bytes(len(wanted.token_ids), collection)):
+                raise _NoRoom
             began = time.perf_counter()
             try:
                 block = self._engine.reader.block(wanted.token_ids, wanted.key, self._engine.fingerprint, collection)
@@ -99,6 +123,10 @@ class KvIngest:
             seconds = time.perf_counter() - began
         row = self._store.publish(block, chunk.collection_id, [chunk.id])
         return len(wanted.token_ids), row.size_bytes, seconds
+
+    def _file_bytes(self, tokens: int, collection: str) -> int:
+        reader = self._engine.reader
+        return block_file_bytes(self._engine.model.geometry, tokens, reader.codec, collection, reader.context)
 
     def _too_long(self, tokens: int) -> str:
         head, window = self._engine.reader.head_tokens, self._engine.model.window

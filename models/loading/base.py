@@ -38,3 +38,8 @@ class LanguageModel:
         if not isinstance(layers, nn.ModuleList):
             raise TypeError(f"{self.name} keeps its layers in a {type(layers).__name__}")
         return layers
+
+    def wait(self) -> None:
+        """Wait for work that was handed to a GPU; times mean nothing before."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)

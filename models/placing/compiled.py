@@ -1,11 +1,12 @@
-"""Placing on the CPU by the compiled loops (see loops.py): the fast path of `int8`."""
+"""Placing on the CPU by the compiled loops (see loops.py): the fast path of every codec."""
 
 import numpy as np
 import torch
 
 from models.arena import Arena
-from models.placing.base import Placer
-from models.placing.loops import place_int8_keys, place_int8_values
+from models.placing.base import Placer, checked_layers
+from models.placing.loops import LARGEST_HEAD_DIM, place_side
+from models.placing.recipes import recipes
 from storage.blocks import EncodedBlock
 
 _UNSIGNED = {torch.float32: (torch.int32, np.uint32), torch.bfloat16: (torch.int16, np.uint16)}
@@ -16,21 +17,30 @@ class CompiledPlacer(Placer):
 
     def serves(self, block: EncodedBlock, arena: Arena) -> bool:
         header = block.header
-        alike = header.codec == "int8" and header.geometry == arena.geometry
-        return alike and arena.device.type == "cpu" and arena.dtype in _UNSIGNED
+        here = arena.device.type == "cpu" and (block.device_data is None or block.device_data.device.type == "cpu")
+        known = recipes(header.geometry, header.tokens, header.key_codec, header.value_codec) is not None
+        fits = header.geometry == arena.geometry and header.geometry.head_dim <= LARGEST_HEAD_DIM
+        return here and known and fits and arena.dtype in _UNSIGNED
 
-    def place(self, block: EncodedBlock, arena: Arena, start: int, cos: torch.Tensor, sin: torch.Tensor) -> None:
-        end = start + block.header.tokens
-        if not 0 <= start < end <= min(arena.capacity, len(cos), len(sin)):  # the loops check no bounds
-            raise ValueError(f"slots {start} to {end} are not in an arena of {arena.capacity} slots")
-        layout = block.header.layout
-        codes = block.data.view(np.int8)
-        scales = block.data.view(np.float32)
-        tokens, step = block.header.tokens, layout.layer_bytes
-        places = (layout.offset_of("k", "codes"), layout.offset_of("k", "scale"))
-        place_int8_keys(codes, scales, step, *places, tokens, start, cos.numpy(), sin.numpy(), _as_integers(arena.keys))
-        places = (layout.offset_of("v", "codes"), layout.offset_of("v", "scale"))
-        place_int8_values(codes, scales, step, *places, tokens, start, _as_integers(arena.values))
+    def place(
+        self,
+        block: EncodedBlock,
+        arena: Arena,
+        start: int,
+        cos: torch.Tensor,
+        sin: torch.Tensor,
+        layers: range | None = None,
+    ) -> None:
+        run = checked_layers(block, arena, start, min(len(cos), len(sin)), layers)  # the loops check no bounds
+        header = block.header
+        found = recipes(header.geometry, header.tokens, header.key_codec, header.value_codec)
+        if found is None:
+            raise ValueError(f"codec {header.codec} has no compiled loop: ask `serves` first")
+        data = block.data if block.device_data is None else block.device_data.numpy()
+        shape = (header.layout.layer_bytes, run.start, run.stop, header.tokens, start)
+        tables = (cos.numpy(), sin.numpy())
+        place_side(data, found[0], *shape, True, *tables, _as_integers(arena.keys))
+        place_side(data, found[1], *shape, False, *tables, _as_integers(arena.values))
 
 
 def _as_integers(tensor: torch.Tensor) -> np.ndarray:

@@ -1,9 +1,15 @@
 """The compiled loops of placing: each walks a block once, where torch would walk and allocate a dozen times.
 
+A tile of a few tokens of one head is decoded to float32 in the nearest cache by one of the small loops below, then
+rotated and rounded (keys) or rounded (values) straight into the arena. Only simple loops over slices vectorise, so
+every format is unpacked, and every scaling applied, by a loop of its own; products and sums are those of the plain
+twins, in their order, so that the numbers are the same to the last bit.
+
 They run on one thread without the interpreter's lock; the caller runs several at once on different blocks, so no
 second thread pool competes with torch's. `out` is the arena's memory seen as unsigned integers: uint32 for float32,
 uint16 for bfloat16 (rounded to the nearest, ties to even). A block comes as its flat bytes: `layer_bytes` from layer
-to layer, each part at its offset. No closures here: numba could not find them again in its cache.
+to layer, each part at its offset. All compiled code is in this file and there are no closures: numba's cache watches
+nothing else. Recipe fields and kinds: see recipes.py.
 """
 
 from typing import Any
@@ -11,63 +17,283 @@ from typing import Any
 import numba
 import numpy as np
 
+from models.placing import recipes as forms
+
+TILE_ELEMENTS = 4096  # 16 KiB of float32: less, and slicing costs as much as the loops; more, and the cache is full
+TILE_TOKENS = 64  # halved until they fit; groups of tokens are multiples of a tile or divide it
+UNTILED_TOKENS = 256
+LARGEST_HEAD_DIM = 512
+
 _COMPILE: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy", "boundscheck": False}
+_U8, _U32, _F32 = np.uint8, np.uint32, np.float32
+Array = np.ndarray
+Recipe = forms.Recipe
+
+
+@numba.njit(**_COMPILE)
+def place_side(
+    data: Array, recipe: Recipe, layer_bytes: int, first_layer: int, end_layer: int, tokens: int, start: int,
+    rotated: bool, cos: Array, sin: Array, out: Array
+) -> None:  # fmt: skip
+    """Decoded and, keys, rotated into `out[layer, head, start + token]`; tables `[positions, head_dim]` float32."""
+    heads, dim = out.shape[1], out.shape[3]
+    tile_tokens = TILE_TOKENS
+    while tile_tokens * dim > TILE_ELEMENTS:
+        tile_tokens //= 2
+    if recipe.kind == forms.SIGNED8:  # needs no tile, only a scale a token
+        tile_tokens = UNTILED_TOKENS
+    tile, spare = np.empty(TILE_ELEMENTS, _F32), np.empty(TILE_ELEMENTS, _U8)
+    scales, zeros = np.empty(TILE_ELEMENTS, _F32), np.empty(TILE_ELEMENTS, _F32)
+    for layer in range(first_layer, end_layer):
+        for head in range(heads):
+            for first in range(0, tokens, tile_tokens):
+                rows, slot = min(tile_tokens, tokens - first), start + first
+                slots, c, s = out[layer, head, slot : slot + rows], cos[slot : slot + rows], sin[slot : slot + rows]
+                layer_at = layer * layer_bytes
+                begin = layer_at + recipe.codes_at + (head * tokens + first) * recipe.row_bytes
+                codes = data[begin : begin + rows * recipe.row_bytes]
+                _scales(data, recipe, layer_at, head, tokens, first, rows, dim, scales, zeros)
+                if recipe.kind == forms.SIGNED8 and rotated:  # the default codec, in one loop: up to half as fast again
+                    _signed_keys(codes.view(np.int8), scales, tile, c, s, slots)
+                elif recipe.kind == forms.SIGNED8:
+                    _signed_values(codes.view(np.int8), scales, slots)
+                else:
+                    _decode(codes, recipe, rows, dim, tile, scales, zeros, spare)
+                    if rotated:
+                        _rotate(tile, c, s, slots)
+                    else:
+                        _store(tile, slots.reshape(-1))
 
 
 @numba.njit(inline="always", **_COMPILE)
-def _store(bits: np.ndarray, out: np.ndarray) -> None:
-    """Float32 bits `[head_dim]` into a row of the arena."""
-    if out.itemsize == 4:
-        for j in range(bits.shape[0]):
-            out[j] = bits[j]
+def _scales(
+    data: Array, recipe: Recipe, layer_at: int, head: int, tokens: int, first: int, rows: int, dim: int,
+    scales: Array, zeros: Array
+) -> None:  # fmt: skip
+    """The scales and zeros of tokens `[first, first + rows)` of a head as float32."""
+    group, index, count = recipe.group, 0, 0
+    if recipe.scaling == forms.BY_TENSOR:
+        count = 1
+    elif recipe.scaling == forms.BY_CHANNEL:
+        index = (head * ((tokens + group - 1) // group) + first // group) * dim
+        count = ((rows - 1) // group + 1) * dim
+    elif recipe.scaling != forms.UNSCALED:
+        groups = (dim + group - 1) // group
+        index, count = (head * tokens + first) * groups, rows * groups
+    at = layer_at + index * recipe.scale_bytes
+    _widen(data, at + recipe.scale_at, recipe.scale_bytes, scales[:count])
+    if recipe.zero_at >= 0:
+        _widen(data, at + recipe.zero_at, recipe.scale_bytes, zeros[:count])
+
+
+@numba.njit(inline="always", **_COMPILE)
+def _decode(
+    codes: Array, recipe: Recipe, rows: int, dim: int, tile: Array, scales: Array, zeros: Array, spare: Array
+) -> None:
+    """The codes of `rows` tokens to float32 `tile[rows * dim]`."""
+    kind, scaling, tile = recipe.kind, recipe.scaling, tile[: rows * dim]
+    if kind == forms.BFLOAT16 or kind == forms.FLOAT32:
+        _widen(codes, 0, 2 if kind == forms.BFLOAT16 else 4, tile)
+    elif kind == forms.UNSIGNED8:
+        for j in range(tile.shape[0]):
+            tile[j] = _F32(codes[j]) * scales[0] + zeros[0]
+    elif kind == forms.FLOAT8:
+        _float8(codes, recipe.fraction_bits, tile)
+    elif kind == forms.GSE8:
+        _gse8(codes, recipe.fraction_bits, recipe.step, scales[0], tile)
+    elif kind == forms.PACKED4:
+        _packed4(codes, rows, dim, tile)
     else:
-        for j in range(bits.shape[0]):
-            word = bits[j]
-            out[j] = (word + np.uint32(0x7FFF) + ((word >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
+        if dim % 32 == 0:  # four codes at once
+            _packed3(codes.view(_U32), rows, _U32(0x03030303), _U32(0x01010101), spare[: rows * dim].view(_U32))
+        else:
+            for row in range(rows):
+                code = codes[row * recipe.row_bytes : row * recipe.row_bytes + dim // 8 * 3]
+                _packed3(code, 1, _U8(3), _U8(1), spare[row * dim : (row + 1) * dim])
+        for j in range(tile.shape[0]):
+            tile[j] = _F32(spare[j])
+    if scaling == forms.BY_CHANNEL:
+        _affine_by_channel(tile, scales, zeros, rows, dim, recipe.group)
+    elif scaling == forms.BY_TOKEN:
+        _affine_by_token(tile, scales, zeros, rows, dim, recipe.group)
+    elif scaling == forms.ROTATED:
+        _rotate_back(tile, scales, zeros, rows, dim)
+
+
+@numba.njit(inline="always", **_COMPILE)
+def _widen(data: Array, at: int, width: int, out: Array) -> None:
+    """Float32 (`width` 4) or bfloat16 (2) numbers at a byte offset to float32."""
+    numbers = data[at : at + width * out.shape[0]]
+    if width == 4:
+        floats = numbers.view(_F32)  # a loop: numba's slice assignment takes ten times as long
+        for j in range(out.shape[0]):
+            out[j] = floats[j]
+    else:
+        words = numbers.view(np.uint16)
+        for j in range(out.shape[0]):
+            out[j] = _U32(_U32(words[j]) << _U32(16)).view(_F32)
 
 
 @numba.njit(**_COMPILE)
-def place_int8_keys(
-    codes: np.ndarray, scales: np.ndarray, layer_bytes: int, codes_at: int, scales_at: int, tokens: int,
-    start: int, cos: np.ndarray, sin: np.ndarray, out: np.ndarray,
-) -> None:  # fmt: skip
-    """Codes int8 and scales float32 (both views of the whole block) to rotated keys in `out[layer, head, slot]`."""
-    layers, heads, _, dim = out.shape
+def _float8(codes: Array, fraction_bits: int, tile: Array) -> None:
+    """Exponent and fraction move to float32's places. Never through its denormals: they are slow on many processors."""
+    shift, bias = _U32(23 - fraction_bits), _U32((1 << (6 - fraction_bits)) - 1)
+    normal, denormal = (_U32(127) - bias) << _U32(23), (_U32(128) - bias) << _U32(23)
+    least_normal, smallest = _U32(1) << _U32(fraction_bits), _U32(denormal).view(_F32)
+    for j in range(tile.shape[0]):
+        byte = _U32(codes[j])
+        magnitude = byte & _U32(127)
+        moved = magnitude << shift
+        above = _U32(moved + normal).view(_F32)
+        below = _F32(_U32(moved + denormal).view(_F32) - smallest)
+        number = above if magnitude >= least_normal else below
+        tile[j] = _U32(_F32(number).view(_U32) | ((byte & _U32(128)) << _U32(24))).view(_F32)
+
+
+@numba.njit(**_COMPILE)
+def _gse8(codes: Array, fraction_bits: int, step: int, scale: np.float32, tile: Array) -> None:
+    """Fraction times a power of two put together from sign and index."""
+    shift, distance = _U32(fraction_bits), _U32(step)
+    fractions, top = (_U32(1) << shift) - _U32(1), _U32(127) - shift
+    for j in range(tile.shape[0]):
+        byte = _U32(codes[j])
+        exponent = top - ((byte & _U32(127)) >> shift) * distance
+        power = _U32((exponent << _U32(23)) | ((byte & _U32(128)) << _U32(24))).view(_F32)
+        tile[j] = _F32(np.int32(byte & fractions)) * power * scale
+
+
+@numba.njit(**_COMPILE)
+def _packed4(codes: Array, rows: int, dim: int, tile: Array) -> None:
+    """One plane of 4 bits: byte j holds elements j and j + dim / 2."""
     half = dim // 2
-    row = np.empty(dim, np.float32)
-    bits = row.view(np.uint32)
-    for layer in range(layers):
-        for head in range(heads):
-            first = layer * layer_bytes + codes_at + head * tokens * dim
-            scale_first = (layer * layer_bytes + scales_at) // 4 + head * dim
-            scale = scales[scale_first : scale_first + dim]
-            for token in range(tokens):
-                code = codes[first + token * dim : first + (token + 1) * dim]
-                c, s = cos[start + token], sin[start + token]
-                for j in range(half):
-                    low = np.float32(code[j]) * scale[j]
-                    high = np.float32(code[j + half]) * scale[j + half]
-                    row[j] = low * c[j] - high * s[j]
-                    row[j + half] = high * c[j + half] + low * s[j + half]
-                _store(bits, out[layer, head, start + token])
+    for row in range(rows):
+        code = codes[row * half : (row + 1) * half]
+        low, high = tile[row * dim : row * dim + half], tile[row * dim + half : (row + 1) * dim]
+        for j in range(half):
+            low[j] = _F32(code[j] & _U8(15))
+        for j in range(half):
+            high[j] = _F32(code[j] >> _U8(4))
 
 
 @numba.njit(**_COMPILE)
-def place_int8_values(
-    codes: np.ndarray, scales: np.ndarray, layer_bytes: int, codes_at: int, scales_at: int, tokens: int,
-    start: int, out: np.ndarray,
-) -> None:  # fmt: skip
-    """Codes int8 and one scale a token to values in `out[layer, head, slot]`."""
-    layers, heads, _, dim = out.shape
-    row = np.empty(dim, np.float32)
-    bits = row.view(np.uint32)
-    for layer in range(layers):
-        for head in range(heads):
-            first = layer * layer_bytes + codes_at + head * tokens * dim
-            scale_first = (layer * layer_bytes + scales_at) // 4 + head * tokens
-            for token in range(tokens):
-                code = codes[first + token * dim : first + (token + 1) * dim]
-                scale = scales[scale_first + token]
-                for j in range(dim):
-                    row[j] = np.float32(code[j]) * scale
-                _store(bits, out[layer, head, start + token])
+def _packed3(codes: Array, rows: int, twos: Any, ones: Any, out: Array) -> None:
+    """A plane of 2 bits, then one of 1 bit, to a byte a code. Codes and `out` in bytes, or in words with wide masks."""
+    width = codes.shape[0] // rows // 3  # of the second plane; the first is twice as wide
+    for row in range(rows):
+        code = codes[row * 3 * width : (row + 1) * 3 * width]
+        number = out[row * 8 * width : (row + 1) * 8 * width]
+        for j in range(width):
+            even, odd, top = code[j], code[j + width], code[j + 2 * width]
+            for part in range(4):
+                high = ((top >> (2 * part)) & ones) << 2
+                number[j + 2 * part * width] = ((even >> (2 * part)) & twos) | high
+                high = ((top >> (2 * part + 1)) & ones) << 2
+                number[j + (2 * part + 1) * width] = ((odd >> (2 * part)) & twos) | high
+
+
+@numba.njit(**_COMPILE)
+def _affine_by_channel(tile: Array, scales: Array, zeros: Array, rows: int, dim: int, group: int) -> None:
+    for row in range(rows):
+        at = row // group * dim
+        out, scale, zero = tile[row * dim : (row + 1) * dim], scales[at : at + dim], zeros[at : at + dim]
+        for j in range(dim):
+            out[j] = out[j] * scale[j] + zero[j]
+
+
+@numba.njit(**_COMPILE)
+def _affine_by_token(tile: Array, scales: Array, zeros: Array, rows: int, dim: int, group: int) -> None:
+    which = 0
+    for row in range(rows):
+        for begin in range(0, dim, group):
+            out = tile[row * dim + begin : row * dim + min(begin + group, dim)]
+            scale, zero = scales[which], zeros[which]
+            which += 1
+            for j in range(out.shape[0]):
+                out[j] = out[j] * scale + zero
+
+
+@numba.njit(**_COMPILE)
+def _rotate_back(tile: Array, scales: Array, zeros: Array, rows: int, dim: int) -> None:
+    """See storage.codecs.hadamard: butterflies of whole numbers, then one scale and zero a token."""
+    block = dim & -dim
+    _butterflies_of_eight(tile)
+    stride = 8
+    while stride < block:
+        for begin in range(0, tile.shape[0], 2 * stride):
+            low, high = tile[begin : begin + stride], tile[begin + stride : begin + 2 * stride]
+            for j in range(stride):
+                a, b = low[j], high[j]
+                low[j] = a + b
+                high[j] = a - b
+        stride *= 2
+    inverse_root, root = _F32(block**-0.5), _F32(block**0.5)
+    for row in range(rows):
+        out, scale, constant = tile[row * dim : (row + 1) * dim], scales[row] * inverse_root, zeros[row] * root
+        for j in range(dim):
+            out[j] = out[j] * scale
+        for j in range(0, dim, block):
+            out[j] += constant
+
+
+@numba.njit(**_COMPILE)
+def _butterflies_of_eight(tile: Array) -> None:
+    """Strides 4, 2 and 1 at once: written out, and counted by ones, it vectorises."""
+    for eight in range(tile.shape[0] // 8):
+        i = 8 * eight
+        a, b, c, d = tile[i], tile[i + 1], tile[i + 2], tile[i + 3]
+        e, f, g, h = tile[i + 4], tile[i + 5], tile[i + 6], tile[i + 7]
+        a, b, c, d, e, f, g, h = a + e, b + f, c + g, d + h, a - e, b - f, c - g, d - h
+        a, b, c, d, e, f, g, h = a + c, b + d, a - c, b - d, e + g, f + h, e - g, f - h
+        tile[i], tile[i + 1], tile[i + 2], tile[i + 3] = a + b, a - b, c + d, c - d
+        tile[i + 4], tile[i + 5], tile[i + 6], tile[i + 7] = e + f, e - f, g + h, g - h
+
+
+@numba.njit(inline="always", **_COMPILE)
+def _word(number: np.float32, whole: bool) -> np.uint32:
+    """Float32's bits, all of them or rounded to bfloat16's."""
+    bits = _F32(number).view(_U32)
+    return bits if whole else (bits + _U32(0x7FFF) + ((bits >> _U32(16)) & _U32(1))) >> _U32(16)
+
+
+@numba.njit(**_COMPILE)
+def _signed_keys(codes: Array, scales: Array, tile: Array, cos: Array, sin: Array, out: Array) -> None:
+    """Codes of signed bytes, one scale a channel, decoded, rotated and stored row by row."""
+    dim = out.shape[1]
+    half, row, whole = dim // 2, tile[:dim], out.itemsize == 4
+    for token in range(out.shape[0]):
+        code, c, s, slot = codes[token * dim : (token + 1) * dim], cos[token], sin[token], out[token]
+        for j in range(half):
+            low, high = _F32(code[j]) * scales[j], _F32(code[j + half]) * scales[j + half]
+            row[j] = low * c[j] - high * s[j]
+            row[j + half] = high * c[j + half] + low * s[j + half]
+        for j in range(dim):
+            slot[j] = _word(row[j], whole)
+
+
+@numba.njit(**_COMPILE)
+def _signed_values(codes: Array, scales: Array, out: Array) -> None:
+    """Codes of signed bytes, one scale a token."""
+    dim, whole = out.shape[1], out.itemsize == 4
+    for token in range(out.shape[0]):
+        code, slot, scale = codes[token * dim : (token + 1) * dim], out[token], scales[token]
+        for j in range(dim):
+            slot[j] = _word(_F32(code[j]) * scale, whole)
+
+
+@numba.njit(**_COMPILE)
+def _store(tile: Array, out: Array) -> None:
+    whole = out.itemsize == 4
+    for j in range(out.shape[0]):
+        out[j] = _word(tile[j], whole)
+
+
+@numba.njit(**_COMPILE)
+def _rotate(tile: Array, cos: Array, sin: Array, out: Array) -> None:
+    dim, whole = out.shape[1], out.itemsize == 4
+    half = dim // 2
+    for row in range(out.shape[0]):
+        key, c, s, slot = tile[row * dim : (row + 1) * dim], cos[row], sin[row], out[row]
+        for j in range(half):
+            low, high = key[j], key[j + half]
+            slot[j] = _word(low * c[j] - high * s[j], whole)
+            slot[j + half] = _word(high * c[j + half] + low * s[j + half], whole)

@@ -3,7 +3,7 @@
 import torch
 
 from models.arena import Arena
-from models.placing.base import Placer
+from models.placing.base import Placer, checked_layers
 from models.rotary import rotate
 from storage.blocks import EncodedBlock
 
@@ -14,8 +14,17 @@ class PlainPlacer(Placer):
     def serves(self, block: EncodedBlock, arena: Arena) -> bool:
         return True
 
-    def place(self, block: EncodedBlock, arena: Arena, start: int, cos: torch.Tensor, sin: torch.Tensor) -> None:
+    def place(
+        self,
+        block: EncodedBlock,
+        arena: Arena,
+        start: int,
+        cos: torch.Tensor,
+        sin: torch.Tensor,
+        layers: range | None = None,
+    ) -> None:
+        run = checked_layers(block, arena, start, min(len(cos), len(sin)), layers)
         end = start + block.header.tokens
-        keys, values = block.decode(arena.device)
-        arena.keys[:, :, start:end] = rotate(keys, cos[start:end], sin[start:end]).to(arena.dtype)
-        arena.values[:, :, start:end] = values.to(arena.dtype)
+        keys, values = block.decode(arena.device, run)
+        arena.keys[run.start : run.stop, :, start:end] = rotate(keys, cos[start:end], sin[start:end]).to(arena.dtype)
+        arena.values[run.start : run.stop, :, start:end] = values.to(arena.dtype)

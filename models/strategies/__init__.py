@@ -3,6 +3,7 @@
 from models.errors import UnknownStrategy
 from models.strategies.base import Origin, Plan, Segment, Strategy
 from models.strategies.full import FullStrategy
+from models.strategies.mixed import mixed_plan
 from models.strategies.reuse import ReuseStrategy
 
 STRATEGIES: dict[str, Strategy] = {strategy.name: strategy for strategy in (FullStrategy(), ReuseStrategy())}
@@ -15,4 +16,4 @@ def find_strategy(name: str) -> Strategy:
     return STRATEGIES[name]
 
 
-__all__ = ["STRATEGIES", "Origin", "Plan", "Segment", "Strategy", "find_strategy"]
+__all__ = ["STRATEGIES", "Origin", "Plan", "Segment", "Strategy", "find_strategy", "mixed_plan"]

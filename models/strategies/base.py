@@ -35,12 +35,15 @@ class Segment:
 class Plan:
     """Segments in prompt order, covering it without gap, and positions inside placed segments to compute again.
 
-    `recompute` is ascending int64; those rows attend to everything before their true position.
+    `recompute` is ascending int64; those rows attend to everything before their true position. Where
+    `overtake_after_ms` is set, blocks that have not come by then are overtaken: computed with the prompt from the
+    front while others still load from the end (Cake, arXiv 2410.03065); without it every load is waited for.
     """
 
     strategy: str
     segments: tuple[Segment, ...]
     recompute: np.ndarray
+    overtake_after_ms: float | None = None
 
     def rows(self) -> np.ndarray:
         """Positions of the pass: all computed segments and the recomputed rows, ascending int64 `[rows]`."""

@@ -52,30 +52,44 @@ class EncodedBlock:
     data: np.ndarray
     buffer: np.ndarray | None = None
     """The whole reusable buffer that `data` lies in, where there is one (see AlignedBuffers)."""
+    device_data: torch.Tensor | None = None
+    """The same bytes on a device, uint8 `[layout.data_bytes]`; then `data` is empty: nothing is held twice."""
 
     @property
     def size_bytes(self) -> int:
         """Memory held by the block."""
+        if self.device_data is not None:
+            return self.device_data.nbytes
         return int(self.data.nbytes if self.buffer is None else self.buffer.nbytes)
 
-    def parts(self, side: str) -> dict[str, torch.Tensor]:
-        """The parts of the keys (`k`) or values (`v`), each `[layers, …]`, as views of `data` where possible."""
+    def parts(self, side: str, layers: range | None = None) -> dict[str, torch.Tensor]:
+        """The parts of the keys (`k`) or values (`v`), each `[layers, …]`, as views of `data` where possible.
+
+        `layers`, if given, is a run of them: nothing else of `data` is looked at.
+        """
         layout = self.header.layout
-        layers = layout.geometry.layers
-        body = torch.from_numpy(self.data[: layout.body_bytes]).view(layers, layout.layer_bytes)
+        run = range(layout.geometry.layers) if layers is None else layers
+        whole = torch.from_numpy(self.data) if self.device_data is None else self.device_data
+        body = whole[: layout.body_bytes].view(layout.geometry.layers, layout.layer_bytes)[run.start : run.stop]
         found = {}
         for place in layout.places:
             if place.side == side:
                 slab = body[:, place.offset_bytes : place.offset_bytes + place.spec.size_bytes].contiguous()
-                found[place.spec.name] = slab.view(TORCH_DTYPES[place.spec.dtype]).view(layers, *place.spec.shape)
+                found[place.spec.name] = slab.view(TORCH_DTYPES[place.spec.dtype]).view(len(run), *place.spec.shape)
         return found
 
-    def decode(self, device: torch.device | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+    def decode(
+        self, device: torch.device | None = None, layers: range | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys before rotary and values, float32 `[layers, kv_heads, tokens, head_dim]`; the plain, slow way.
 
-        The codes are moved to `device` first: they are the smaller part.
+        The codes are moved to `device` first: they are the smaller part. `layers` as in `parts`.
         """
-        moved = [{name: part.to(device or "cpu") for name, part in self.parts(side).items()} for side in ("k", "v")]
-        keys = find_codec(self.header.key_codec).decode_keys(moved[0])
-        values = find_codec(self.header.value_codec).decode_values(moved[1])
-        return keys, values
+        keys, values = (
+            {name: part.to(device or "cpu") for name, part in self.parts(side, layers).items()} for side in ("k", "v")
+        )
+        geometry = self.header.geometry
+        return (
+            find_codec(self.header.key_codec).decode_keys(keys, geometry),
+            find_codec(self.header.value_codec).decode_values(values, geometry),
+        )

@@ -4,10 +4,13 @@ from storage.catalog.base import (
     BlockRow,
     BlockTotals,
     ChunkRow,
+    CodecTotals,
     CollectionRow,
     DocumentRow,
+    HotChunk,
     NewChunk,
     NewDocument,
+    RankedBlock,
     SourceRow,
 )
 from storage.catalog.catalog import Catalog, CatalogMissing, set_catalog_aside
@@ -18,10 +21,13 @@ __all__ = [
     "Catalog",
     "CatalogMissing",
     "ChunkRow",
+    "CodecTotals",
     "CollectionRow",
     "DocumentRow",
+    "HotChunk",
     "NewChunk",
     "NewDocument",
+    "RankedBlock",
     "SourceRow",
     "set_catalog_aside",
 ]

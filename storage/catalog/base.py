@@ -137,3 +137,43 @@ class NewDocument:
     path: str
     mtime_ns: int
     chunks: tuple[NewChunk, ...]
+
+
+@dataclass(frozen=True)
+class HotChunk:
+    """A chunk that was asked for: `score` is its decayed count, `uses` the plain one; None where it has no block."""
+
+    chunk_id: int
+    document_id: str
+    title: str
+    ordinal: int
+    page: int | None
+    codec: str | None
+    generation: int | None
+    size_bytes: int | None
+    score: float
+    uses: int
+
+
+@dataclass(frozen=True)
+class RankedBlock:
+    """A ready block and how hot it is; `chunk_ids` are the chunks that use it, lowest first."""
+
+    key: str
+    size_bytes: int
+    codec: str
+    generation: int
+    tokens: int
+    collection_id: int
+    fingerprint: str
+    chunk_ids: tuple[int, ...]
+    score: float
+
+
+@dataclass(frozen=True)
+class CodecTotals:
+    """Sums over the ready blocks of one codec."""
+
+    codec: str
+    blocks: int
+    bytes: int

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import astuple, fields
 
-from storage.catalog.base import BlockRow, BlockTotals, ChunkRow
+from storage.catalog.base import BlockRow, BlockTotals, ChunkRow, CodecTotals
 from storage.catalog.rows import chunk_rows
 from storage.catalog.section import Section, in_groups, marks
 from storage.errors import StorageError, UnknownRow
@@ -166,6 +166,12 @@ class Blocks(Section):
         with self._connection.read() as sqlite:
             totals = "SELECT count(*), coalesce(sum(size_bytes), 0), coalesce(sum(tokens), 0) FROM blocks"
             return BlockTotals(*sqlite.execute(f"{totals} WHERE state = 'ready'").fetchone())
+
+    def codec_totals(self) -> list[CodecTotals]:
+        """Sums over the ready blocks by codec."""
+        statement = "SELECT codec, count(*), sum(size_bytes) FROM blocks WHERE state = 'ready' GROUP BY 1 ORDER BY 1"
+        with self._connection.read() as sqlite:
+            return [CodecTotals(*row) for row in sqlite.execute(statement)]
 
     def _over_keys(self, statement: str, keys: Sequence[str]) -> None:
         with self._connection.write() as sqlite:

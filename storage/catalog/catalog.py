@@ -11,6 +11,7 @@ from storage.catalog.connection import Connection
 from storage.catalog.counters import Counters
 from storage.catalog.deletion import Deletion
 from storage.catalog.documents import Documents
+from storage.catalog.hotness import Hotness
 from storage.catalog.reserve import Reserve
 from storage.catalog.sources import Sources
 from storage.catalog.tokens import Tokens
@@ -26,8 +27,10 @@ class CatalogMissing(StorageError):
     """Nothing has been stored in this data folder yet."""
 
 
-class Catalog(Collections, Documents, Sources, Deletion, Words, VectorRows, Tokens, Blocks, UnclaimedBlocks, Counters):
-    """What the appliance knows: collections, documents, chunks, words, vectors, token ids, blocks, counts."""
+class Catalog(
+    Collections, Documents, Sources, Deletion, Words, VectorRows, Tokens, Blocks, UnclaimedBlocks, Hotness, Counters
+):
+    """What the appliance knows: collections, documents, chunks, words, vectors, token ids, blocks, hotness, counts."""
 
     def __init__(self, connection: Connection, reserve: Reserve | None = None) -> None:
         super().__init__(connection)

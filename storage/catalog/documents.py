@@ -108,6 +108,12 @@ class Documents(Section):
         with self._connection.read() as sqlite:
             return chunk_rows(sqlite, "chunks.document_id = ? ORDER BY chunks.ordinal", (document_id,))
 
+    def chunk_count(self) -> int:
+        """How many chunks the ready documents have."""
+        with self._connection.read() as sqlite:
+            found = sqlite.execute("SELECT coalesce(sum(chunks), 0) FROM documents WHERE state = 'ready'").fetchone()
+        return int(found[0])
+
 
 def _insert_document(sqlite: sqlite3.Connection, document: NewDocument) -> None:
     """Insert the row, or replace it and drop its chunks; paths that hold the same content stay."""

@@ -3,12 +3,12 @@
 import sqlite3
 from typing import TYPE_CHECKING
 
-from storage.catalog.schema import APPLICATION_ID, UNCLAIMED_BLOCKS, statements
+from storage.catalog.schema import APPLICATION_ID, HOTNESS, UNCLAIMED_BLOCKS, statements
 
 if TYPE_CHECKING:
     from sqlite_utils import Database, Migrations
 
-NAMES = ("tables", "unclaimed_blocks")
+NAMES = ("tables", "unclaimed_blocks", "hotness")
 """Every step there is, in order. A name once released stays."""
 
 
@@ -45,5 +45,10 @@ def _steps() -> "Migrations":
     @steps(name="unclaimed_blocks")
     def unclaimed_blocks(database: "Database") -> None:
         database.conn.execute(UNCLAIMED_BLOCKS)
+
+    @steps(name="hotness")
+    def hotness(database: "Database") -> None:
+        for statement in statements(HOTNESS):
+            database.conn.execute(statement)
 
     return steps

@@ -1,8 +1,8 @@
-"""The tables of the catalog, as the first migration makes them."""
+"""The tables of the catalog, as the migrations make them."""
 
 from storage.home import APPLICATION_ID
 
-__all__ = ["APPLICATION_ID", "TABLES", "UNCLAIMED_BLOCKS", "statements"]
+__all__ = ["APPLICATION_ID", "HOTNESS", "TABLES", "UNCLAIMED_BLOCKS", "statements"]
 
 TABLES = """
 CREATE TABLE collections (
@@ -108,7 +108,23 @@ CREATE TABLE unclaimed_blocks (
 ) STRICT
 """
 
+# `score` is the decayed count of questions at number `at_question`; how many were asked is the counter `questions`.
+HOTNESS = """
+CREATE TABLE hotness (
+    chunk_id INTEGER PRIMARY KEY REFERENCES chunks (id) ON DELETE CASCADE,
+    score REAL NOT NULL CHECK (score >= 0),
+    at_question INTEGER NOT NULL CHECK (at_question >= 0),
+    uses INTEGER NOT NULL CHECK (uses > 0)
+) STRICT;
 
-def statements() -> list[str]:
-    """The schema, one statement at a time (a script would commit in the middle of the migration)."""
-    return [statement.strip() for statement in TABLES.split(";\n") if statement.strip()]
+CREATE TABLE refused_codecs (
+    block_key TEXT NOT NULL REFERENCES blocks (key) ON DELETE CASCADE,
+    codec TEXT NOT NULL,
+    PRIMARY KEY (block_key, codec)
+) STRICT, WITHOUT ROWID;
+"""
+
+
+def statements(script: str = TABLES) -> list[str]:
+    """A script, one statement at a time (run as a whole it would commit in the middle of the migration)."""
+    return [statement.strip() for statement in script.split(";\n") if statement.strip()]

@@ -2,7 +2,7 @@
 
 A codec's name is stored in files and is for ever. Its parts are tensors with a leading layer axis, so that a file
 can hold each layer in one slice. To add one: write a file beside this one, add it to `CODECS` in `__init__.py`,
-and the parametrised tests of `tests/storage/test_codecs.py` take it up.
+and the parametrised tests of `tests/storage/codecs/` take it up.
 """
 
 from abc import ABC, abstractmethod
@@ -59,11 +59,14 @@ class Codec(ABC):
         """Values to parts, each with a leading layer axis. Raises BlockRefused."""
 
     @abstractmethod
-    def decode_keys(self, parts: Parts) -> torch.Tensor:
-        """Parts to float32 `[layers, kv_heads, tokens, head_dim]`; the slow twin of the compiled loops."""
+    def decode_keys(self, parts: Parts, geometry: Geometry) -> torch.Tensor:
+        """Parts to float32 `[layers, kv_heads, tokens, head_dim]`; the slow twin of the compiled loops.
+
+        Of the geometry only kv_heads and head_dim count: the parts may be those of some layers.
+        """
 
     @abstractmethod
-    def decode_values(self, parts: Parts) -> torch.Tensor:
+    def decode_values(self, parts: Parts, geometry: Geometry) -> torch.Tensor:
         """Parts to float32 `[layers, kv_heads, tokens, head_dim]`."""
 
 

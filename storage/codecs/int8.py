@@ -35,10 +35,10 @@ class Int8Codec(Codec):
     def encode_values(self, values: torch.Tensor) -> Parts:
         return _encode(values, "values", axis=3)
 
-    def decode_keys(self, parts: Parts) -> torch.Tensor:
+    def decode_keys(self, parts: Parts, geometry: Geometry) -> torch.Tensor:
         return parts["codes"].to(torch.float32) * parts["scale"].unsqueeze(2)
 
-    def decode_values(self, parts: Parts) -> torch.Tensor:
+    def decode_values(self, parts: Parts, geometry: Geometry) -> torch.Tensor:
         return parts["codes"].to(torch.float32) * parts["scale"].unsqueeze(3)
 
 

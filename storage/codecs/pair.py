@@ -1,27 +1,5 @@
-"""Which codec the keys and which the values of a block are kept in; they may differ (DESIGN.md §3)."""
+"""Which codec the keys and which the values of a block are kept in (see `storage.codec_pair`)."""
 
-from dataclasses import dataclass
+from storage.codec_pair import SEPARATOR, CodecPair
 
-SEPARATOR = "+"
-
-
-@dataclass(frozen=True, order=True)
-class CodecPair:
-    """`keys` and `values` are names of codecs."""
-
-    keys: str
-    values: str
-
-    @property
-    def name(self) -> str:
-        """`int8`, or `int4+int8` where keys and values differ: the name in file names, rows and options."""
-        return self.keys if self.keys == self.values else f"{self.keys}{SEPARATOR}{self.values}"
-
-    @classmethod
-    def named(cls, name: str) -> "CodecPair":
-        """The pair of such a name; whether its codecs exist is not checked here (`find_codec` does)."""
-        keys, _, values = name.partition(SEPARATOR)
-        return cls(keys, values or keys)
-
-    def __str__(self) -> str:
-        return self.name
+__all__ = ["SEPARATOR", "CodecPair"]

@@ -24,7 +24,7 @@ class PlainCodec(Codec):
     def encode_values(self, values: torch.Tensor) -> Parts:
         return self._encode(values, "values")
 
-    def decode_keys(self, parts: Parts) -> torch.Tensor:
+    def decode_keys(self, parts: Parts, geometry: Geometry) -> torch.Tensor:
         return parts["codes"].to(torch.float32)
 
     decode_values = decode_keys

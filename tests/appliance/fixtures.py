@@ -114,10 +114,10 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     keys: list[str] = []
     block = ChunkReader.block
 
-    def counted(self: ChunkReader, token_ids: Any, key: str, fingerprint: str, collection: str) -> Any:
+    def counted(self: ChunkReader, token_ids: Any, key: str, *others: Any, **named: Any) -> Any:
         if key.strip("0"):
             keys.append(key)
-        return block(self, token_ids, key, fingerprint, collection)
+        return block(self, token_ids, key, *others, **named)
 
     monkeypatch.setattr(ChunkReader, "block", counted)
     return keys

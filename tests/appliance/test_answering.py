@@ -64,7 +64,7 @@ def test_what_cannot_be_kept_is_a_warning(
     appliance.ingest([sample_files], kv="idle")
     with monkeypatch.context() as full:
 
-        def refuse(*_arguments: object) -> None:
+        def refuse(*_arguments: object, **_options: object) -> None:
             raise DiskFull("no room left to write here: free some space on this disk and try again")
 
         full.setattr(BlockStore, "publish", refuse)

@@ -1,13 +1,14 @@
-"""Background work: waiting KV is computed while nobody asks, yields to questions, survives failures, ends on close."""
+"""Background work: jobs in order, waiting KV; yields to questions, survives failures, ends on close."""
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from appliance.idle import IdleWork
 from appliance.service import Appliance
 from models.reader import ChunkReader
 from storage.errors import DiskFull, StorageError
@@ -170,3 +171,113 @@ def test_what_a_kill_left_is_finished(appliance: Appliance, sample_files: Path, 
     appliance.start_idle_work()
     wait_for(lambda: without_kv(appliance) == 0)
     assert len(reads) == report.chunks
+
+
+class Rounds:
+    """Two jobs that note when they ran; the first can fail or hold."""
+
+    def __init__(self, quiet_s: float = 60.0) -> None:
+        self.ran: list[str] = []
+        self.counted: list[str] = []
+        self.error: Exception | None = None
+        self.said: str | None = None
+        self.held = threading.Event()
+        self.held.set()
+        self.work = IdleWork([self._first, self._second], self.counted.append, quiet_s)
+
+    def _first(self, _stop: threading.Event) -> str | None:
+        self.ran.append("first")
+        self.held.wait(PATIENCE_S)
+        if self.error is not None:
+            raise self.error
+        return self.said
+
+    def _second(self, _stop: threading.Event) -> str | None:
+        self.ran.append("second")
+        return None
+
+    def done(self, rounds: int) -> None:
+        """Wait until so many rounds are over, and see that nothing more happens."""
+        wait_for(lambda: len(self.ran) >= 2 * rounds)
+        time.sleep(0.03)
+        assert self.ran == ["first", "second"] * rounds
+
+
+@pytest.fixture
+def rounds() -> Iterator[Rounds]:
+    found = Rounds()
+    yield found
+    found.held.set()
+    found.work.close()
+
+
+def test_jobs_run_in_order_once_a_wake(rounds: Rounds) -> None:
+    rounds.done(1)
+    rounds.work.wake()
+    rounds.done(2)
+
+
+@pytest.mark.parametrize(
+    "error", [StorageError("the disk is odd: check it"), OSError(24, "no descriptor"), MemoryError()]
+)
+def test_a_job_that_fails_costs_that_job_alone(rounds: Rounds, error: Exception) -> None:
+    rounds.done(1)
+    rounds.error = error
+    rounds.work.wake()
+    rounds.done(2)
+    assert rounds.work.failure
+    assert rounds.counted == ["idle_failures"]
+    rounds.error, rounds.said = None, "no room for it"
+    rounds.work.wake()
+    rounds.done(3)
+    assert rounds.work.failure == "no room for it"
+    assert rounds.counted == ["idle_failures"] * 2
+    rounds.said = None
+    rounds.work.wake()
+    rounds.done(4)
+    assert rounds.work.failure is None
+
+
+def test_a_wake_while_it_works_is_not_lost(rounds: Rounds) -> None:
+    rounds.done(1)
+    rounds.held.clear()
+    rounds.work.wake()
+    wait_for(lambda: len(rounds.ran) == 3)
+    rounds.work.wake()
+    rounds.held.set()
+    rounds.done(3)
+
+
+def test_soon_waits_for_quiet_and_a_wake_does_not(rounds: Rounds) -> None:
+    rounds.done(1)
+    rounds.work.soon()
+    rounds.done(1)
+    rounds.work.wake()
+    rounds.done(2)
+    rounds.work.soon()
+    rounds.done(2)
+    assert rounds.work._quiet_s == 60
+
+
+def test_soon_comes_once_nobody_asks() -> None:
+    rounds = Rounds(quiet_s=0.05)
+    try:
+        rounds.done(1)
+        for _ in range(5):
+            rounds.work.soon()
+        rounds.done(2)
+    finally:
+        rounds.work.close()
+
+
+def test_close_ends_it_between_jobs(rounds: Rounds) -> None:
+    rounds.done(1)
+    rounds.held.clear()
+    rounds.work.wake()
+    wait_for(lambda: len(rounds.ran) == 3)
+    closing = threading.Thread(target=rounds.work.close)
+    closing.start()
+    wait_for(rounds.work._stop.is_set)
+    rounds.held.set()
+    closing.join(PATIENCE_S)
+    assert rounds.ran == ["first", "second", "first"]

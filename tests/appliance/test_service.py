@@ -58,7 +58,7 @@ def test_every_tier_gives_the_same_answer(settings: Settings, sample_files: Path
 
 @pytest.mark.parametrize(("context", "codec"), [("alone", "f32"), ("head", "f32"), ("alone", "int8"), ("head", "bf16")])
 def test_contexts_and_codecs(settings: Settings, sample_files: Path, context: str, codec: str) -> None:
-    chosen = replace(settings, context=context, codec=codec)
+    chosen = replace(settings, context=context, profile=codec)
     with Appliance.open(chosen) as appliance:
         report = appliance.ingest([sample_files])
         full, reuse = ask(appliance, "full", top_k=1), ask(appliance, top_k=1)

@@ -11,10 +11,13 @@ from pathlib import Path
 import pytest
 
 from appliance.listing import list_summaries
+from appliance.reencoding import Reencoding
 from appliance.service import Appliance
 from appliance.settings import Settings
 from appliance.status import read_status
-from tests.appliance.fixtures import QUESTION
+from storage.profiles import Profile
+from tests.appliance.fixtures import QUESTION, Cli
+from tests.appliance.reencoded import two_classes
 
 ROOT = Path(__file__).resolve().parents[2]
 KEYS = {
@@ -31,7 +34,11 @@ KEYS = {
     "kv_models",
     "blocks_damaged",
     "counters",
+    "codecs",
+    "blocks_to_reencode",
+    "profile",
     "engine",
+    "disk_budget_bytes",
     "disk_free_bytes",
     "versions",
     "notes",
@@ -55,6 +62,9 @@ def test_an_empty_home_is_not_made(settings: Settings) -> None:
     assert found.keys() == KEYS
     assert (found["documents"], found["chunks"], found["blocks"], found["blocks_damaged"]) == (0, 0, 0, 0)
     assert found["engine"] == {}
+    assert (found["profile"], found["codecs"], found["blocks_to_reencode"]) == (None, {}, 0)
+    assert found["disk_budget_bytes"] == pytest.approx(found["disk_free_bytes"] / 2, rel=0.01)
+    assert read_status(settings, hot=3)["hot"] == []
     assert not settings.home.exists()
 
 
@@ -73,7 +83,7 @@ def test_counts(appliance: Appliance, sample_files: Path) -> None:
     assert found["engine"]["placer"].startswith("plain: ")
     assert found["versions"]["torch"].startswith("2.13.0")
     appliance.answer(QUESTION, strategy="reuse", top_k=2)
-    assert appliance.status()["memory"]["pageable_blocks"] == 2
+    assert appliance.status()["memory"]["pageable"]["blocks"] == 2
     json.dumps(appliance.status())
 
 
@@ -84,7 +94,7 @@ def test_a_garbled_note_of_the_last_engine_is_no_matter(appliance: Appliance, sa
         assert read_status(appliance.settings)["engine"] == {}
 
 
-@pytest.mark.parametrize("arguments", [["status", "--json"], ["list", "--json"]])
+@pytest.mark.parametrize("arguments", [["status", "--json"], ["status", "--hot", "--json"], ["list", "--json"]])
 def test_at_once_and_without_torch(appliance: Appliance, sample_files: Path, arguments: list[str]) -> None:
     appliance.ingest([sample_files])
     fastest = float("inf")
@@ -131,3 +141,59 @@ def test_kv_is_counted_for_the_model_in_use(appliance: Appliance, sample_files: 
     other = replace(settings, model="/models/of-another-name")
     assert read_status(other)["engine"] == {}
     assert read_status(other)["chunks_without_kv"] == 0
+
+
+def keep_profile(appliance: Appliance, profile: Profile) -> None:
+    """As the process that works with it does."""
+    note = appliance.home.root / "engine.json"
+    chosen = json.loads(note.read_text())
+    note.write_text(json.dumps({**chosen, "profile": json.dumps(profile.as_json())}))
+
+
+def test_classes_codecs_and_what_waits(appliance: Appliance, sample_files: Path) -> None:
+    appliance.ingest([sample_files])
+    chunks = sorted(chunk for row in appliance.catalog.ranked_blocks() for chunk in row.chunk_ids)
+    appliance.catalog.record_uses([chunks[:1], chunks[:2]])
+    keep_profile(appliance, two_classes("bf16", "int8", 2 / len(chunks)))
+    found = read_status(appliance.settings)
+    assert [(each["name"], each["codec"], each["blocks"]) for each in found["profile"]["classes"]] == [
+        ("hot", "bf16", 2),
+        ("cold", "int8", len(chunks) - 2),
+    ]
+    assert found["codecs"] == {"int8": {"blocks": found["blocks"], "bytes": found["kv_bytes"]}}
+    assert found["blocks_to_reencode"] == 2
+    assert "profile" not in found["engine"]
+    engine = appliance.engine
+    Reencoding(
+        appliance.catalog, appliance.store, engine, appliance.turns, two_classes("bf16", "int8", 2 / len(chunks))
+    ).run()
+    found = read_status(appliance.settings)
+    assert found["blocks_to_reencode"] == 0
+    assert {name: each["blocks"] for name, each in found["codecs"].items()} == {"bf16": 2, "int8": len(chunks) - 2}
+    assert sum(each["bytes"] for each in found["codecs"].values()) == found["kv_bytes"]
+    (appliance.home.root / "engine.json").write_text(json.dumps({"model": "language", "profile": "{"}))
+    assert read_status(appliance.settings)["profile"] is None
+
+
+def test_the_hottest_are_told(appliance: Appliance, sample_files: Path, cli: Cli) -> None:
+    appliance.ingest([sample_files / "pump.txt"])
+    appliance.ingest([sample_files / "rules.md"], kv="off")
+    pump, rules = (appliance.catalog.chunks_of(appliance.find_document(name))[0] for name in ("pump.txt", "rules.md"))
+    appliance.catalog.record_uses([[pump.id], [pump.id, rules.id]])
+    appliance.close()
+    model = ("--model", appliance.settings.model)
+    found = cli("status", "--hot", 5, "--json", *model).json
+    row = found["hot"][0]
+    assert (row["document"], row["chunk"], row["uses"], row["codec"]) == ("pump", 1, 2, *found["codecs"])
+    assert (row["score"], row["bytes"] > 0) == (1.999, True)
+    assert [found["hot"][1][name] for name in ("document", "codec", "bytes")] == ["House rules", None, None]
+    assert len(cli("status", "--json", "--hot", 1).json["hot"]) == 1
+    assert "hot" not in cli("status", "--json").json
+    lines = cli("status", "--hot", *model).out.splitlines()
+    assert [line.split()[0] for line in lines[-8:] if line] == ["hot", "warm", "cool", "cold", "score", "2.00", "1.00"]
+    assert lines[-1].split()[:4] == ["1.00", "1", "no", "KV"]
+    assert cli("status", "--hot", 0).code == 2
+
+
+def test_a_limit_that_was_chosen_is_told(settings: Settings) -> None:
+    assert read_status(replace(settings, disk_bytes=12345))["disk_budget_bytes"] == 12345

@@ -24,8 +24,8 @@ from storage.durable import SYSTEM
 COUNT_ONLY = -1
 
 
-def run_child(order: dict[str, Any], counted: int) -> None:
-    """Patch the target and run the command; never returns."""
+def run_child(order: dict[str, Any], counted: int, program: Callable[[], None]) -> None:
+    """Patch the target and run the program; never returns."""
     torch.set_num_threads(1)
     calls = 0
 
@@ -43,7 +43,7 @@ def run_child(order: dict[str, Any], counted: int) -> None:
     sys.argv = ["appliance", *order["arguments"]]
     code = 0
     try:
-        main()
+        program()
     except SystemExit as ended:
         code = int(ended.code or 0)
     os.write(counted, json.dumps(calls).encode())
@@ -64,7 +64,7 @@ def patch(target: str, wrapped: Callable[[Callable[..., Any]], Callable[..., Any
     setattr(owner, last, wrapped(getattr(owner, last)))
 
 
-def serve() -> None:
+def serve(program: Callable[[], None] = main) -> None:
     for line in sys.stdin:
         order = json.loads(line)
         reading, writing = os.pipe()
@@ -72,7 +72,7 @@ def serve() -> None:
         if child == 0:
             os.close(reading)
             os.dup2(2, 1)  # standard output carries the answers
-            run_child(order, writing)
+            run_child(order, writing, program)
         os.close(writing)
         with os.fdopen(reading) as pipe:
             counted = pipe.read()

@@ -213,7 +213,7 @@ def test_damage_on_a_full_disk_still_answers(stored: Settings, monkeypatch: pyte
         file, row, other = first_file(appliance)
     DAMAGES["data flipped"](file, row, other)
 
-    def refuse(*_arguments: object) -> None:
+    def refuse(*_arguments: object, **_options: object) -> None:
         raise DiskFull("no room left to write here: free some")
 
     with Appliance.open(stored) as appliance:

@@ -54,6 +54,13 @@ elif when == "while a damaged block is set aside":
     row = store.publish(make_block("a" * 64), 1, [1])
     Path.rename = kill
     store.quarantine(row)
+elif when == "while it is encoded again":
+    store.publish(make_block("a" * 64), 1, [1])
+    BlockStore(Home(home), catalog, StoreSettings(), pause=kill).publish(make_block("a" * 64, generation=1), 1, [1])
+elif when == "before the row of another encoding":
+    store.publish(make_block("a" * 64), 1, [1])
+    catalog.publish_block = kill
+    store.publish(make_block("a" * 64, generation=1), 1, [1])
 store.publish(make_block("a" * 64), 1, [1])
 kill()
 """
@@ -110,6 +117,37 @@ def test_a_block_that_is_there_survives_a_failing_publish(
     with pytest.raises(StorageError):
         store.publish(make_block(KEY), 1, [2])
     serves(store, catalog)
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize("step", range(len(STEPS)))
+def test_encoding_again_on_a_disk_that_fails_leaves_the_old_encoding(
+    store: BlockStore, catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int, error: int
+) -> None:
+    row = store.publish(make_block(KEY), 1, [1])
+    with monkeypatch.context() as patch:
+        faults = Faults(step, error)
+        patch.setattr(storage.store, "publish_bytes", partial(publish_bytes, operations=faults.operations()))
+        with pytest.raises(StorageError):
+            store.publish(make_block(KEY, "bf16", generation=1), 1, [1])
+    assert catalog.all_blocks() == [row]
+    assert [file.name for file in Home(tmp_path).blocks.iterdir()] == [row.file]
+    assert list(Home(tmp_path).temporary.iterdir()) == []
+    serves(store, catalog)
+
+
+def test_a_pause_that_raises_ends_the_write(tmp_path: Path, catalog: Catalog) -> None:
+    """The appliance is closed while a write waits for a question."""
+
+    def closed() -> None:
+        raise KeyboardInterrupt
+
+    home = Home(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        BlockStore(home, catalog, StoreSettings(), pause=closed).publish(make_block(KEY), 1, [1])
+    assert catalog.all_blocks() == []
+    assert list(home.temporary.iterdir()) == list(home.blocks.iterdir()) == []
+    assert not [link for link in Path("/proc/self/fd").iterdir() if str(link.resolve()).startswith(str(home.temporary))]
 
 
 @pytest.mark.parametrize("there", [True, False])
@@ -181,6 +219,8 @@ def test_a_delete_that_fails_is_finished_later(
         ("before the file is gone", 0),
         ("before the row is gone", 0),
         ("while a damaged block is set aside", 0),
+        ("while it is encoded again", 1),
+        ("before the row of another encoding", 1),
     ],
 )
 def test_a_kill_leaves_file_and_row_in_step(tmp_path: Path, when: str, blocks: int) -> None:
@@ -196,7 +236,9 @@ def test_a_kill_leaves_file_and_row_in_step(tmp_path: Path, when: str, blocks: i
     with open_catalog(tmp_path) as catalog:
         store = BlockStore(home, catalog, StoreSettings())
         dropped = store.recover()
-        assert dropped == (1 if when == "before the row" else 0)
+        assert dropped == (
+            when in {"before the row", "while it is encoded again", "before the row of another encoding"}
+        )
         assert len(catalog.all_blocks()) == len(list(home.blocks.iterdir())) == blocks
         assert store.missing() == []
         if not blocks:

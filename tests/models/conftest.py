@@ -45,6 +45,7 @@ def sample_prompt(model: LanguageModel, chunks: int) -> Prompt:
         "The pump was serviced in May.",
         "Rust ate the valve; Ines replaced it on Monday.",
         "Nobody paid the bill.",
+        "The spare valve lies in the blue box.",
     ]
     ids = [template.chunk(f"Note {index}", text) for index, text in enumerate(texts[:chunks])]
     return template.prompt(ids, "Who replaced the valve?")

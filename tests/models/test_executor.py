@@ -12,13 +12,15 @@ import pytest
 import torch
 
 from models.errors import PromptTooLong
-from models.executor import LOADER_THREADS, ComputedSource, Execution, Executor, LeasedBlock
+from models.executor import LOADER_THREADS, ComputedSource, Execution, Executor
+from models.landing import LayerListener
 from models.loading import LanguageModel
 from models.placing import choose_placers
 from models.prompt import Prompt
 from models.reader import ChunkReader
 from models.strategies import Plan, find_strategy
 from storage.blocks import EncodedBlock
+from storage.tiers import Lease
 from tests.models.conftest import load, sample_prompt
 
 CHUNKS = 3
@@ -37,7 +39,7 @@ class CountingSource:
         self.fails: dict[int, Exception] = {}
         self.wait: Callable[[int], None] = lambda chunk: None
 
-    def load(self, chunk: int) -> LeasedBlock | None:
+    def load(self, chunk: int, on_layers: LayerListener) -> Lease | None:
         self.wait(chunk)
         if chunk in self.fails:
             raise self.fails[chunk]
@@ -45,7 +47,16 @@ class CountingSource:
             return None
         with self._lock:
             self.taken.append(chunk)
-        return LeasedBlock(self._blocks[chunk], "disk" if chunk else "pageable", lambda: self._release(chunk))
+        block = self._blocks[chunk]
+        lease = Lease(block, "disk" if chunk else "pageable", lambda: self._release(chunk))
+        middle = block.header.geometry.layers // 2
+        try:
+            for layers in (range(middle), range(middle, block.header.geometry.layers)):
+                on_layers(block, layers)
+        except BaseException:
+            lease.release()
+            raise
+        return lease
 
     def compute(self, chunk: int) -> EncodedBlock:
         self.computed.append(chunk)
@@ -119,7 +130,7 @@ def test_recomputed_tokens_are_counted_once(
 def test_full_loads_nothing(executor: Executor, reader: ChunkReader, prompt: Prompt) -> None:
     source = CountingSource(reader, prompt)
     done = executor.execute(prompt, find_strategy("full").plan(prompt), source)
-    assert (done.tokens_reused, done.tokens_computed, done.tiers) == (0, prompt.tokens, {})
+    assert (done.tokens_reused, done.tokens_computed, done.tiers) == (0, prompt.tokens, {"computed": CHUNKS})
     assert (done.load_ms, done.place_ms) == (0, 0)
     assert source.taken == source.computed == []
 

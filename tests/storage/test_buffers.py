@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from storage.blocks.layout import ALIGNMENT_BYTES
-from storage.buffers import AlignedBuffers
+from storage.buffers import HUGE_PAGE_BYTES, AlignedBuffers, capacity_bytes, map_aligned
 
 PAGE = ALIGNMENT_BYTES
 
@@ -32,6 +32,70 @@ def test_memory_given_back_is_used_again() -> None:
     buffers.give(second)
     assert buffers.take(2 * PAGE).ctypes.data != address, "a buffer of another size was cut up"
     assert buffers.take(3 * PAGE).ctypes.data == address
+
+
+def test_memory_fits_blocks_of_about_the_same_size() -> None:
+    """Chunks differ by a few tokens; each with memory of its own would be a page fault every 4 KiB."""
+    buffers = AlignedBuffers()
+    first = buffers.take(1000 * PAGE)
+    first[:] = 1
+    address = first.ctypes.data
+    buffers.give(first)
+    second = buffers.take(1005 * PAGE + 5)
+    assert second.ctypes.data == address
+    assert second.nbytes == 1005 * PAGE + 5
+    second[:] = 2
+    buffers.give(second)
+    assert buffers.take(1001 * PAGE).ctypes.data == address
+
+
+@pytest.mark.parametrize("size_bytes", [HUGE_PAGE_BYTES, HUGE_PAGE_BYTES + PAGE, 5 * HUGE_PAGE_BYTES + 7 * PAGE])
+def test_large_memory_begins_on_a_huge_page(size_bytes: int) -> None:
+    buffer = map_aligned(size_bytes)
+    assert buffer.nbytes == size_bytes
+    assert buffer.ctypes.data % HUGE_PAGE_BYTES == 0
+    buffer[:] = 3
+    assert buffer.min() == 3
+
+
+def test_a_mapping_that_is_refused_is_a_memory_error() -> None:
+    with pytest.raises(MemoryError, match="cannot be mapped"):
+        map_aligned(1 << 60)
+
+
+@pytest.mark.parametrize("size_bytes", [1, PAGE, 15 * PAGE, 17 * PAGE + 1, 1_000_003, 5_079_040, 123_456_789])
+def test_little_is_added(size_bytes: int) -> None:
+    capacity = capacity_bytes(size_bytes)
+    assert capacity % PAGE == 0
+    assert size_bytes <= capacity <= size_bytes * 17 / 16 + PAGE
+    assert capacity_bytes(capacity) == capacity
+
+
+def test_spare_memory_is_given_up_before_a_take_is_refused() -> None:
+    class Small(AlignedBuffers):
+        left = 2
+
+        def allocate(self, size_bytes: int) -> np.ndarray:
+            if not self.left:
+                raise MemoryError
+            self.left -= 1
+            return super().allocate(size_bytes)
+
+        def drop_spare(self) -> int:
+            dropped = super().drop_spare()
+            self.left += dropped // PAGE
+            return dropped
+
+    buffers = Small()
+    one, two = buffers.take(PAGE), buffers.take(PAGE)
+    with pytest.raises(MemoryError):
+        buffers.take(2 * PAGE)
+    buffers.give(one)
+    assert buffers.take(2 * PAGE).nbytes == 2 * PAGE
+    with pytest.raises(MemoryError):
+        buffers.take(PAGE)
+    buffers.give(two)
+    assert buffers.take(PAGE).ctypes.data == two.ctypes.data
 
 
 def test_spare_memory_is_bounded() -> None:

@@ -12,10 +12,8 @@ from storage.catalog import BlockRow, Catalog
 from storage.errors import BlockDamaged, StorageError, UnknownRow
 from storage.home import Home
 from storage.store import DAMAGED_COUNTER, QUARANTINED_FILES, BlockStore, StoreSettings
-from storage.tiers import Tier
 from tests.storage.blocks.builders import make_block, packed_bytes, same_block
 from tests.storage.catalog.builders import new_document, open_catalog
-from tests.storage.tiers.faulty import Forgetful, Full, Wrapped
 
 KEYS = [letter * 64 for letter in "abcdef"]
 ENOUGH_BYTES = 1 << 20
@@ -219,20 +217,6 @@ def test_recover_finishes_what_a_kill_left(store: BlockStore, catalog: Catalog, 
     assert list(home.temporary.iterdir()) == []
     assert store.recover() == 0
     served(store, kept)
-
-
-@pytest.mark.parametrize("fault", [Forgetful, Full])
-def test_a_failing_tier_costs_time_only(home: Home, catalog: Catalog, fault: type[Wrapped]) -> None:
-    store = BlockStore(home, catalog, StoreSettings(pageable_bytes=ENOUGH_BYTES))
-    failing: Tier = fault(store.pageable)
-    store.pageable = failing  # type: ignore[assignment]
-    block, row = published(store)
-    for _ in range(3):
-        found, tier = served(store, row)
-        assert tier == "disk"
-        assert same_block(found, block)
-    store.retire([row])
-    assert failing.used_bytes == 0
 
 
 def test_sizes_are_whole_pages(disk_store: BlockStore) -> None:

@@ -7,7 +7,7 @@ import pytest
 from appliance.settings import Settings
 from tests.appliance.fixtures import QUESTION, Cli
 
-ANSWER = {"answer", "sources", "strategy", "tokens", "timing", "tiers", "warnings"}
+ANSWER = {"answer", "sources", "strategy", "tokens", "timing", "tiers", "plan", "warnings"}
 SOURCE = {"document", "page", "start", "end", "text", "score"}
 TOKENS = {"prompt", "reused", "computed", "generated"}
 TIMING = {"retrieve", "load", "place", "compute", "ttft", "total"}

@@ -61,6 +61,13 @@ CHANGES: dict[str, tuple[Change, str, object]] = {
         2,
     ),
     "finish_block_delete": (lambda c: c.finish_block_delete(["gone"]), "SELECT count(*) FROM blocks", 2),
+    "record_uses": (lambda c: c.record_uses([[1]]), "SELECT uses FROM hotness", 1),
+    "record_questions": (
+        lambda c: c.record_uses([[1], []]),
+        "SELECT amount FROM counters WHERE event = 'questions'",
+        2,
+    ),
+    "refuse_codec": (lambda c: c.refuse_codec("kept", "e4m3"), "SELECT codec FROM refused_codecs", "e4m3"),
     "count": (lambda c: c.count("blocks_damaged", 3), "SELECT amount FROM counters", 3),
 }
 

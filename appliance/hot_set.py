@@ -1,0 +1,79 @@
+"""What follows from how often chunks are asked for: where their blocks lie, in which codec, and who keeps KV at all."""
+
+import threading
+from collections.abc import Callable, Sequence
+
+from appliance.budgets import host_budgets
+from appliance.disk_budget import DiskBudget
+from appliance.engine import Engine
+from appliance.hotness import HotnessLog
+from appliance.idle import IdleJob, missing_kv
+from appliance.ingest import KvIngest
+from appliance.reencoding import Reencoding
+from appliance.settings import Settings
+from appliance.turns import Turns
+from storage.catalog import Catalog
+from storage.home import Home
+from storage.placement import RecentPlacement, Shares, place_by_bytes, place_by_shares
+from storage.store import BlockStore, StoreSettings
+
+
+def store_settings(settings: Settings) -> StoreSettings:
+    """Budgets of the memory tiers and how files are read."""
+    budgets, _ = host_budgets(settings.budgets, settings.pageable_bytes)
+    return StoreSettings(
+        budgets["pageable"], settings.direct_reads, pinned_bytes=budgets["pinned"], gpu_bytes=budgets["gpu"]
+    )
+
+
+class HotSet:
+    """Counts uses, and has the store, the disk budget and the idle work follow. Thread-safe."""
+
+    def __init__(self, settings: Settings, catalog: Catalog, store: BlockStore, turns: Turns) -> None:
+        self._catalog = catalog
+        self._store = store
+        self._turns = turns
+        self._budgets = settings.budgets
+        self._engine: Engine | None = None
+        self.log = HotnessLog(catalog, flushed=self.place)
+        self.budget = DiskBudget(Home(settings.home), catalog, store, settings.disk_bytes, turns.background)
+
+    def serve(self, engine: Engine) -> None:
+        """From now on this model's blocks are the ones that count."""
+        self._engine = engine
+        self.budget.fingerprint = engine.fingerprint
+        self.place()
+
+    def place(self) -> None:
+        """Rank the blocks anew: which tier each deserves (HA-RAG, Algorithm 2). Nothing moves before it is
+        asked for; until the first question is counted the latest used stay."""
+        if self._engine is None:
+            return
+        ranked = self._catalog.ranked_blocks(self._engine.fingerprint, "self", self._engine.reader.context)
+        sizes = [(block.key, block.size_bytes) for block in ranked]
+        if self._budgets is not None and self._budgets.shares:
+            shares = Shares(self._budgets.gpu, self._budgets.pinned, self._budgets.pageable)
+            self._store.place_by(place_by_shares(sizes, shares))
+        elif not ranked or not ranked[0].score:
+            self._store.place_by(RecentPlacement())
+        else:
+            budgets = {tier.name: tier.state().budget_bytes for tier in self._store.tiers}
+            self._store.place_by(place_by_bytes(sizes, budgets))
+
+    def room_for(self, chunk_ids: Sequence[int], size_bytes: int) -> bool:
+        """Whether the disk budget has room for a block of these chunks; colder ones may go for it."""
+        return self.budget.room_for(size_bytes, self.log.score(chunk_ids))
+
+    def idle_jobs(self, open_kv: Callable[[], KvIngest], engine: Callable[[], Engine]) -> list[IdleJob]:
+        """Missing KV first, then what was counted, what is to be encoded again, and what is over the budget."""
+
+        def reencode(stop: threading.Event) -> str | None:
+            loaded = engine()
+            work = Reencoding(
+                self._catalog, self._store, loaded, self._turns, loaded.profile, self.budget.room_for
+            ).run(stop)
+            if work.encoded or work.recomputed:
+                self.place()
+            return work.error
+
+        return [missing_kv(open_kv), self.log.job, reencode, self.budget.job]

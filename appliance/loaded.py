@@ -1,0 +1,80 @@
+"""The models of one process and what hangs on them, each made at the first use that needs it."""
+
+import json
+import threading
+
+from appliance.engine import Engine, open_engine
+from appliance.hot_set import HotSet
+from appliance.one_line import one_line_errors
+from appliance.planner import Planner, keep_rates, read_rates
+from appliance.retrieval import Retriever
+from appliance.settings import Settings
+from storage.catalog import Catalog
+from storage.home import Home
+
+RATES_FILE = "rates.json"
+# What the rates depend on besides the model.
+_OF_THE_COMPUTER = ("device", "weights", "dtype", "placer", "linears", "attention", "reads", "codec")
+
+
+class LoadedModels:
+    """Engine, retriever and planner of one data folder. Any thread may ask."""
+
+    def __init__(self, settings: Settings, catalog: Catalog, hot: HotSet) -> None:
+        self._settings = settings
+        self._home = Home(settings.home)
+        self._catalog = catalog
+        self._hot = hot
+        self._loading = threading.Lock()
+        self._engine: Engine | None = None
+        self._retriever: Retriever | None = None
+        self._planner: Planner | None = None
+
+    @property
+    def present(self) -> Engine | None:
+        """The engine if it is loaded."""
+        return self._engine
+
+    @property
+    def engine(self) -> Engine:
+        """The models, loaded once. Raises ApplianceError."""
+        with self._loading, one_line_errors():
+            if self._engine is None:
+                self._engine = open_engine(self._settings)
+                self._hot.serve(self._engine)
+            return self._engine
+
+    @property
+    def retriever(self) -> Retriever:
+        """Search over the catalog with the embedding model."""
+        engine = self.engine
+        if self._retriever is None:
+            self._retriever = Retriever(self._catalog, engine.embedding)
+        return self._retriever
+
+    def planner(self) -> Planner:
+        """The planner with the rates of this computer: those measured before, else measured now. Needs the model's
+        turn."""
+        if self._planner is None:
+            from appliance.planner.measure import measure_rates
+
+            engine, file = self.engine, self._home.root / RATES_FILE
+            identity = json.dumps([engine.fingerprint, *(engine.choices[name] for name in _OF_THE_COMPUTER)])
+            rates = read_rates(file, identity)
+            if rates is None:
+                engine.warm()
+                rates = measure_rates(engine, self._home.temporary)
+                keep_rates(file, identity, rates)
+            self._planner = Planner(rates)
+        return self._planner
+
+    def forget(self, collection_id: int) -> None:
+        """Drop a collection's vectors from memory: they are its documents, too."""
+        if self._retriever is not None:
+            self._retriever.forget(collection_id)
+
+    def close(self) -> None:
+        """Stop the loader's threads. Safe to repeat."""
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None

@@ -1,0 +1,24 @@
+"""What `auto` carries out: some chunks loaded, the others computed with the prompt.
+
+A computed chunk attends to everything before it, as in `full`; so this loses no more than `reuse` does. Chunks at the
+front are computed while the others load from the end (Cake, arXiv 2410.03065, §3).
+"""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from models.prompt import Prompt
+from models.strategies.base import NOTHING, Origin, Plan, lay_out
+
+
+def mixed_plan(prompt: Prompt, computed: Collection[int], overtake_after_ms: float) -> Plan:
+    """The plan that computes these chunks (indices into `Prompt.chunks`) and loads the others.
+
+    It is called `full` where none is loaded, else `reuse`.
+    """
+    segments = tuple(
+        replace(segment, origin=Origin.COMPUTE) if segment.chunk in computed else segment
+        for segment in lay_out(prompt, Origin.HEAD, Origin.BLOCK)
+    )
+    name = "full" if len(computed) == len(prompt.chunks) else "reuse"
+    return Plan(name, segments, NOTHING, overtake_after_ms)
