@@ -43,12 +43,19 @@ def parse_budgets(text: str) -> TierBudgets:
     if len(parts) != 3:
         raise ValueError(f"{text!r} are {len(parts)} budgets: write three, for GPU, pinned and pageable memory")
     if all(part.endswith("%") for part in parts):
-        shares = [float(part[:-1]) / 100 for part in parts]
-        if min(shares) < 0 or sum(shares) > 1:
-            raise ValueError(f"{text!r}: shares are at least 0% and at most 100% together")
+        shares = [_share(part) for part in parts]
+        if sum(shares) > 1 + 1e-9:
+            raise ValueError(f"{text!r}: shares are at most 100% together")
         return TierBudgets(shares[0], shares[1], shares[2], shares=True)
     gpu, pinned, pageable = (float(parse_size(part)) for part in parts)
     return TierBudgets(gpu, pinned, pageable)
+
+
+def _share(text: str) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", text)
+    if match is None:
+        raise ValueError(f"{text!r} is no share: write 5% or 0%")
+    return float(match[1]) / 100
 
 
 def host_budgets(chosen: TierBudgets | None, chosen_pageable_bytes: int | None) -> tuple[dict[str, int], str]:

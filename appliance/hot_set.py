@@ -3,7 +3,9 @@
 import threading
 from collections.abc import Callable, Sequence
 
-from appliance.budgets import host_budgets
+import torch
+
+from appliance.budgets import device_budgets, host_budgets
 from appliance.disk_budget import DiskBudget
 from appliance.engine import Engine
 from appliance.hotness import HotnessLog
@@ -22,7 +24,11 @@ def store_settings(settings: Settings) -> StoreSettings:
     """Budgets of the memory tiers and how files are read."""
     budgets, _ = host_budgets(settings.budgets, settings.pageable_bytes)
     return StoreSettings(
-        budgets["pageable"], settings.direct_reads, pinned_bytes=budgets["pinned"], gpu_bytes=budgets["gpu"]
+        budgets["pageable"],
+        settings.direct_reads,
+        pinned_bytes=budgets["pinned"],
+        gpu_bytes=budgets["gpu"],
+        device="cuda" if settings.device != "cpu" and torch.cuda.is_available() else "cpu",
     )
 
 
@@ -35,12 +41,21 @@ class HotSet:
         self._turns = turns
         self._budgets = settings.budgets
         self._engine: Engine | None = None
+        self.reason = host_budgets(settings.budgets, settings.pageable_bytes)[1]
         self.log = HotnessLog(catalog, flushed=self.place)
         self.budget = DiskBudget(Home(settings.home), catalog, store, settings.disk_bytes, turns.background)
 
     def serve(self, engine: Engine) -> None:
         """From now on this model's blocks are the ones that count."""
         self._engine = engine
+        if engine.model.device.type == "cuda" and self._budgets is None:
+            # Only now it is known what the weights have left.
+            granted, self.reason = device_budgets(
+                engine.model.device, lambda: torch.cuda.mem_get_info(engine.model.device)[0]
+            )
+            for tier in self._store.tiers:
+                if tier.name in granted:
+                    tier.resize(granted[tier.name])
         self.budget.fingerprint = engine.fingerprint
         self.place()
 

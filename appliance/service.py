@@ -228,7 +228,7 @@ class Appliance:
 
         `idle_failure` is why background work could not go on, in one line, or None.
         """
-        memory = self.store.memory()
+        memory = {**self.store.memory(), "reason": self.hot.reason}
         failure = None if self._idle is None else self._idle.failure
         return {**read_status(self.settings), "memory": memory, "idle_failure": failure}
 

@@ -73,7 +73,7 @@ class Executor:
             self.arena.values[:, :, :head] = self._reader.head_values
         ids, done = prompt.ids(), np.zeros(plan.tokens, dtype=bool)
         ahead = _computed_ahead(plan) if loads.landings else 0
-        waiting = time.perf_counter()
+        waiting = began
         if ahead:
             self._pass(ids, _first(plan), ahead, done)
             waiting = time.perf_counter()

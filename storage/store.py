@@ -120,8 +120,9 @@ class BlockStore:
         header = block.header
         packed, checksum = pack_header(header)
         row = row_of(header, collection_id, len(packed), checksum)
+        pause = self._pause if yields else None
         try:
-            publish_bytes(self.path(row), [packed, block.data.data], self._home.temporary, pause=self._pause if yields else None)
+            publish_bytes(self.path(row), [packed, block.data.data], self._home.temporary, pause=pause)
             unused = self._catalog.publish_block(row, chunk_ids)
         except StorageError:
             with suppress(StorageError):  # the first error is the one to tell; `recover` drops what stays

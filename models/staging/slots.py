@@ -48,7 +48,7 @@ class SlotStaging(Staging):
         source = torch.from_numpy(data)
         target = self._lane.empty(data.nbytes)
         if not self.slots or self._lane.is_locked(source):
-            self._lane.send(source, target)  # the source is its lease's: it must have been read on return
+            self._lane.send(source, target).wait()  # the source is its lease's: it must have been read on return
         else:
             for begin in range(0, data.nbytes, self._slot_bytes):
                 end = min(begin + self._slot_bytes, data.nbytes)

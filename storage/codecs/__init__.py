@@ -21,8 +21,8 @@ CODECS: dict[str, Codec] = {
         Int8TensorCodec(),
         Float8Codec("e4m3", torch.float8_e4m3fn, fraction_bits=3),
         Float8Codec("e5m2", torch.float8_e5m2, fraction_bits=2),
-        # GSE-8, sign + index bits + fraction bits. The paper adopts 1+4+3; of its readings only the consecutive
-        # exponents make that the most exact of the three, so step 1 is the default and its text's rule a variant.
+        # GSE-8, sign + index bits + fraction bits. The paper finds 1+4+3 the most exact of its three; that is so with
+        # consecutive exponents (step 1) against the others at the rule of its text (step = fraction bits - 1).
         GseCodec("gse8", index_bits=4, fraction_bits=3, step=1),
         GseCodec("gse8r", index_bits=4, fraction_bits=3, step=1, rounding=True),
         GseCodec("gse8-125", index_bits=2, fraction_bits=5, step=1),

@@ -27,7 +27,7 @@ def test_budgets() -> None:
 
 @pytest.mark.parametrize("text", ["5%", "5%,5%", "5%,5,10%", "60%,30%,20%", "-1%,0%,0%", "x%,0%,0%", "1,2,3,4"])
 def test_what_are_no_budgets(text: str) -> None:
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match=r"no share|no size|write three|at most 100%"):
         parse_budgets(text)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from appliance.benches.bandwidth import disk_read_bytes_per_s
 from appliance.benches.base import machine_facts
 from appliance.benches.datasets import QuestionSet
+from appliance.benches.device_rates import gpu_rates
 from appliance.benches.harag.base import ALL_TIERS, ANSWER_TOKENS, HARAG_MEASURED, SEED, HaragBenchSettings
 from appliance.benches.harag.kv_sets import ChosenProfile
 from appliance.benches.harag.limits import CorpusLimit
@@ -15,6 +16,7 @@ from appliance.benches.harag.systems import SystemMaker
 from appliance.benches.harag.workload import Workload, skew_of
 from appliance.engine import Engine
 from storage.catalog import BlockRow
+from storage.codecs import CodecPair
 from storage.home import Home
 
 _CHOICES = ("dtype", "placer", "linears", "attention", "reads", "context")
@@ -41,6 +43,8 @@ class Prepared:
         spec = next(spec for spec in self.bench.systems if spec.name == HARAG_MEASURED)
         placement = self.maker.placement(spec, self.bench)
         bf16 = [self.home.blocks / row.file for row in list(self.stored.rows["bf16"].values())[: self.bench.top_k]]
+        names = sorted({row.codec for rows in self.stored.rows.values() for row in rows.values()})
+        pairs = [CodecPair.named(name) for name in names]
         return {
             "data": ", ".join(path.name for path in self.bench.data),
             "questions": {
@@ -71,6 +75,7 @@ class Prepared:
             "fingerprint": engine.fingerprint,
             "choices": {name: engine.choices[name] for name in _CHOICES},
             "disk_gb_per_s": round(disk_read_bytes_per_s(bf16) / 1e9, 2),
+            "gpu_rates": gpu_rates(engine.model.device, engine.model.geometry, pairs),
             "machine": machine_facts(),
         }
 

@@ -17,8 +17,8 @@ from storage.profiles import DEFAULT_SHARES, CodecMeasurement, Profile, classes_
 from storage.profiles.base import classes_from
 
 CALIBRATION_QUESTIONS = 8
-ASSUMED = tuple(CodecPair.named(name) for name in ("int8", "int8", "int4+int8", "int4+int4h"))
-"""For random weights, which cannot be measured: near what calibration says of the embedded model."""
+ASSUMED = tuple(CodecPair.named(name) for name in ("int8", "int8+int4h", "int8+int4h", "int4f"))
+"""For random weights, which cannot be measured: about what calibration says of the embedded model."""
 
 
 @dataclass(frozen=True)
