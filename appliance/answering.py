@@ -80,6 +80,7 @@ class Answerer:
         plan, decision = self._plan(question, prompt, ordered)
         yield AnswerStarted(sources, prompt.tokens, plan.strategy)
         source = self._source(collection.name, ordered)
+        finished = False  # what is stopped computes nothing more
         try:
             execution = self._engine.executor.execute(prompt, plan, source, question.max_new_tokens)
             if self._observe is not None:
@@ -98,10 +99,11 @@ class Answerer:
             # An answer that ends before its first token has none; its time is that of deciding so.
             timing = _timing(question, retrieve_ms, execution, first_token_s or time.perf_counter())
             warnings = source.warnings()
+            finished = stop is None or not stop.is_set()
             if decision is not None and self._planner is not None:
                 self._planner.observe(decision, execution)
         finally:
-            unkept = self._settle(source, wanted, decision) if keep else []
+            unkept = self._settle(source, wanted, decision if finished else None) if keep else []
         answer = Answer(
             question=question.text,
             answer=stream.text.strip(),
@@ -154,7 +156,7 @@ class Answerer:
     def _settle(self, source: StoredBlocks, wanted: list[WantedBlock], decision: Decision | None) -> list[str]:
         """After the answer: note what was used, compute or leave to others what is absent, keep what was computed."""
         if self._hot is not None:
-            self._hot.log.record([block.chunk.id for block in wanted])
+            self._hot.log.note([block.chunk.id for block in wanted])
         absent = decision is not None and (source.damaged or any(block.row is None for block in wanted))
         warnings = source.compute_absent() if absent and self._later is None else []
         warnings += source.settle()

@@ -2,10 +2,12 @@
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 
+from appliance.block_size import block_file_bytes
 from appliance.engine import Engine
 from models.errors import PromptTooLong
 from models.landing import LayerListener, LeasedBlock
@@ -14,6 +16,9 @@ from storage.catalog import BlockRow, Catalog, ChunkRow
 from storage.codecs import CodecPair
 from storage.errors import BlockDamaged, BlockRefused, StorageError, UnknownRow
 from storage.store import BlockStore
+
+UNREAD_COUNTER = "blocks_not_read"
+"""Loads that failed for want of descriptors or memory."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,8 @@ class StoredBlocks:
         self._wanted = list(wanted)
         self._lock = threading.Lock()
         self._damaged: dict[int, BlockDamaged] = {}
+        self._granted: set[int] = set()
+        self._unread: dict[int, OSError | MemoryError] = {}
         self._computed: dict[int, EncodedBlock] = {}
 
     def load(self, chunk: int, on_layers: LayerListener) -> LeasedBlock | None:
@@ -59,13 +66,19 @@ class StoredBlocks:
             with self._lock:
                 self._damaged[chunk] = damage
             return None
+        except (OSError, MemoryError) as error:
+            # Of this process (no descriptor, no memory left), not of the file: the chunk is computed, the block stays.
+            with self._lock:
+                self._unread[chunk] = error
+            return None
 
     def compute(self, chunk: int) -> EncodedBlock:
         wanted = self._wanted[chunk]
         codec = None if wanted.row is None else CodecPair.named(wanted.row.codec)
         fingerprint = self._engine.fingerprint
         block = self._engine.reader.block(wanted.token_ids, wanted.key, fingerprint, self._collection, codec)
-        self._computed[chunk] = block
+        if wanted.row is None or chunk in self._damaged:  # a block that could not be read now is still there
+            self._computed[chunk] = block
         return block
 
     def compute_absent(self) -> list[str]:
@@ -74,6 +87,9 @@ class StoredBlocks:
         for chunk, wanted in enumerate(self._wanted):
             absent = wanted.row is None or chunk in self._damaged
             if absent and chunk not in self._computed and self._kept(wanted):
+                if not self._has_room(wanted):
+                    continue
+                self._granted.add(chunk)
                 try:
                     self.compute(chunk)
                 except (BlockRefused, PromptTooLong) as error:
@@ -88,7 +104,11 @@ class StoredBlocks:
     def warnings(self) -> list[str]:
         """One line for each block that failed its check."""
         told = {self._wanted[chunk].key: str(damage) for chunk, damage in sorted(self._damaged.items())}
-        return [f"damaged block: {line}" for line in told.values()]
+        unread = {self._wanted[chunk].key: error for chunk, error in sorted(self._unread.items())}
+        return [f"damaged block: {line}" for line in told.values()] + [
+            f"a block could not be read now ({error or 'no memory'}); its passage was computed"
+            for error in unread.values()
+        ]
 
     def settle(self) -> list[str]:
         """Quarantine what was damaged and keep what was computed; returns warnings about what could not be kept.
@@ -104,10 +124,15 @@ class StoredBlocks:
             except StorageError as error:  # a full disk: the answer is given all the same
                 warnings.append(f"a damaged block was not set aside: {error}")
         self._damaged = {}
+        if self._unread:
+            with suppress(StorageError):  # counting needs the disk, too
+                self._catalog.count(UNREAD_COUNTER, len(self._unread))
+            self._unread = {}
         for chunk, block in self._computed.items():
             owner = self._wanted[chunk].chunk
             try:
-                if self._kept(self._wanted[chunk]) and self._room([owner.id], block.size_bytes):
+                granted = chunk in self._granted or self._room([owner.id], block.size_bytes)
+                if granted and self._kept(self._wanted[chunk]):
                     self._store.publish(block, owner.collection_id, [owner.id], yields=False)
             except UnknownRow:
                 continue  # deleted while the answer was given: nothing to keep
@@ -115,6 +140,16 @@ class StoredBlocks:
                 warnings.append(f"a computed block was not kept: {error}")
         self._computed = {}
         return warnings
+
+    def _has_room(self, wanted: WantedBlock) -> bool:
+        """Asked before anything is computed that would not be kept."""
+        reader = self._engine.reader
+        codec = reader.codec if wanted.row is None else CodecPair.named(wanted.row.codec)
+        size = (self._engine.model.geometry, len(wanted.token_ids), codec, self._collection, reader.context)
+        try:
+            return self._room([wanted.chunk.id], block_file_bytes(*size))
+        except StorageError:
+            return False
 
     def _kept(self, wanted: WantedBlock) -> bool:
         """Whether KV of this chunk is to be stored."""

@@ -68,9 +68,10 @@ class Engine:
             return
         ids = self.template.chunk("warm", "up")
         prompt = self.template.prompt([ids], "Ready?")
-        for name in ("full", "reuse"):
-            source = ComputedSource(self.reader, prompt.chunks)
-            self.executor.execute(prompt, find_strategy(name).plan(prompt), source)
+        self.executor.execute(prompt, find_strategy("full").plan(prompt), ComputedSource(self.reader, prompt.chunks))
+        for codec in {each.codec for each in self.profile.classes}:  # a GPU compiles a kernel for each pair
+            source = ComputedSource(self.reader, prompt.chunks, codec)
+            self.executor.execute(prompt, find_strategy("reuse").plan(prompt), source)
         # The libraries leave hundreds of thousands of objects that stay for ever. Frozen, they are not walked again:
         # a full collection in the middle of a question took 200 ms.
         gc.collect()

@@ -91,4 +91,9 @@ class HotSet:
                 self.place()
             return work.error
 
-        return [missing_kv(open_kv), self.log.job, reencode, self.budget.job]
+        def rank(stop: threading.Event) -> str | None:
+            failure = self.log.job(stop)
+            self.place()
+            return failure
+
+        return [missing_kv(open_kv), rank, reencode, self.budget.job]

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from storage.catalog import Catalog
 from storage.errors import StorageError
@@ -27,15 +28,27 @@ class HotnessLog:
         self._lock = threading.Lock()
         self._writing = threading.Lock()
         self._pending: list[tuple[int, ...]] = []
+        self._full = False
 
     def record(self, chunk_ids: Sequence[int]) -> None:
-        """Note a question that used these chunks."""
+        """Note a question that used these chunks, and write the batch where it is full."""
+        self.note(chunk_ids)
+        self.flush_when_full()
+
+    def note(self, chunk_ids: Sequence[int]) -> None:
+        """Note a question that used these chunks, in memory alone."""
         with self._lock:
             self._pending.append(tuple(chunk_ids))
             del self._pending[:-_LONGEST_BACKLOG]
-            full = len(self._pending) % self._flush_every == 0  # after a failure: when as many have come again
+            self._full = self._full or len(self._pending) % self._flush_every == 0
+
+    def flush_when_full(self) -> None:
+        """Write the batch where it is full (after a failure: when as many have come again)."""
+        with self._lock:
+            full, self._full = self._full, False
         if full and self.flush() is None and self._flushed is not None:
-            self._flushed()
+            with suppress(StorageError):  # the ranks stay as they were
+                self._flushed()
 
     @property
     def pending(self) -> int:

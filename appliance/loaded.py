@@ -1,6 +1,7 @@
 """The models of one process and what hangs on them, each made at the first use that needs it."""
 
 import json
+import platform
 import threading
 
 from appliance.engine import Engine, open_engine
@@ -20,11 +21,12 @@ _OF_THE_COMPUTER = ("device", "weights", "dtype", "placer", "linears", "attentio
 class LoadedModels:
     """Engine, retriever and planner of one data folder. Any thread may ask."""
 
-    def __init__(self, settings: Settings, catalog: Catalog, hot: HotSet) -> None:
+    def __init__(self, settings: Settings, catalog: Catalog, hot: HotSet, writable: bool) -> None:
         self._settings = settings
         self._home = Home(settings.home)
         self._catalog = catalog
         self._hot = hot
+        self._writable = writable
         self._loading = threading.Lock()
         self._engine: Engine | None = None
         self._retriever: Retriever | None = None
@@ -59,12 +61,15 @@ class LoadedModels:
             from appliance.planner.measure import measure_rates
 
             engine, file = self.engine, self._home.root / RATES_FILE
-            identity = json.dumps([engine.fingerprint, *(engine.choices[name] for name in _OF_THE_COMPUTER)])
+            chosen = [engine.choices[name] for name in _OF_THE_COMPUTER]
+            disk = str(self._home.root.stat().st_dev)
+            identity = json.dumps([engine.fingerprint, platform.node(), disk, *chosen])
             rates = read_rates(file, identity)
             if rates is None:
                 engine.warm()
-                rates = measure_rates(engine, self._home.temporary)
-                keep_rates(file, identity, rates)
+                rates = measure_rates(engine, self._home.temporary if self._writable else None)
+                if self._writable:
+                    keep_rates(file, identity, rates)
             self._planner = Planner(rates)
         return self._planner
 

@@ -61,7 +61,7 @@ class Appliance:
         self.turns = Turns()
         self.store = BlockStore(self.home, catalog, store_settings(settings), pause=self.turns.let_questions_by)
         self.hot = HotSet(settings, catalog, self.store, self.turns)
-        self._models = LoadedModels(settings, catalog, self.hot)
+        self._models = LoadedModels(settings, catalog, self.hot, self.writable)
         self._lock = lock
         self._ingesting = threading.Lock()
         self._idle: IdleWork | None = None
@@ -188,14 +188,14 @@ class Appliance:
         asked = Question(question, strategy, top_k, max_new_tokens, time.perf_counter())
         with one_line_errors():
             row = find_collection(self.catalog, collection)
-            idle = self._idle
-            later = None if idle is None else idle.wake
-            with self.turns.question():
-                planner = self._models.planner() if strategy == "auto" else None
-                answerer = Answerer(engine, self.catalog, self.store, retriever, None, planner, self.hot, later)
-                yield from answerer.answer(asked, row, stop, keep=self.writable)
-            if idle is not None:
-                idle.soon()
+            later = None if self._idle is None else self._idle.soon
+            try:
+                with self.turns.question():
+                    planner = self._models.planner() if strategy == "auto" else None
+                    answerer = Answerer(engine, self.catalog, self.store, retriever, None, planner, self.hot, later)
+                    yield from answerer.answer(asked, row, stop, keep=self.writable)
+            finally:
+                self._after_answer()
 
     def answer(self, question: str, **options: Any) -> Answer:
         """The finished answer, for callers that do not stream."""
@@ -265,6 +265,13 @@ class Appliance:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _after_answer(self) -> None:
+        """Outside the turn, so that the next question need not wait for a disk."""
+        if self._idle is not None:
+            self._idle.soon()
+        elif self.writable:
+            self.hot.log.flush_when_full()
 
     def _open_kv(self) -> KvIngest:
         return KvIngest(self.catalog, self.store, self.engine, self.turns, self.hot.room_for)

@@ -15,6 +15,7 @@ from models.prompt import Prompt
 from models.reader import ChunkReader
 from models.strategies import Origin, Plan, Segment
 from storage.blocks import EncodedBlock
+from storage.codecs import CodecPair
 
 LOADER_THREADS = 4
 
@@ -77,10 +78,11 @@ class Executor:
         if ahead:
             self._pass(ids, _first(plan), ahead, done)
             waiting = time.perf_counter()
+        overtaking_s = 0.0
         if plan.overtake_after_ms is None:
             loads.wait()
         elif not loads.wait(plan.overtake_after_ms / 1e3):
-            self._overtake(ids, plan, loads, done)
+            overtaking_s = self._overtake(ids, plan, loads, done)
         landed = time.perf_counter()
         missing = [landing.segment for landing in loads.landings.values() if landing.state is LandingState.MISSING]
         if plan.overtake_after_ms is None:
@@ -92,7 +94,7 @@ class Executor:
         done[rows] = True
         for segment in missing:
             done[segment.start : segment.start + segment.tokens] = True
-        wall_ms = (landed - waiting) * 1e3 if loads.landings else 0.0
+        wall_ms = (landed - waiting - overtaking_s) * 1e3 if loads.landings else 0.0
         total_ms = (time.perf_counter() - began) * 1e3
         return _execution(logits, plan, loads, int(done.sum()), wall_ms, total_ms)
 
@@ -100,36 +102,40 @@ class Executor:
         """Stop the loader's threads."""
         self._pool.shutdown(wait=True)
 
-    def _pass(self, ids: np.ndarray, first: int, end: int, done: np.ndarray) -> None:
-        """Compute the tokens `[first, end)` over everything before them."""
+    def _pass(self, ids: np.ndarray, first: int, end: int, done: np.ndarray) -> float:
+        """Compute the tokens `[first, end)` over everything before them; returns the seconds it took."""
+        began = time.perf_counter()
         rows = contiguous_rows(first, end - first, self.model.device)
         run_rows(self.model, self.arena, ids[first:end], rows, end)
         done[first:end] = True
+        return time.perf_counter() - began
 
-    def _overtake(self, ids: np.ndarray, plan: Plan, loads: Loads, done: np.ndarray) -> None:
+    def _overtake(self, ids: np.ndarray, plan: Plan, loads: Loads, done: np.ndarray) -> float:
         """Compute from the front what has not been placed, while the loader goes on from the end.
 
-        As soon as nothing is coming any more, all that is left goes into the last pass.
+        Half of what is still coming each time: few passes, and what comes meanwhile is not lost. As soon as nothing is
+        coming any more, all that is left goes into the last pass. Returns the seconds computed.
         """
-        begun: int | None = None  # a run of segments that no block will fill
-        for segment in plan.segments:
-            if not loads.coming:
-                return
-            landing = loads.landings.get(segment)
-            if landing is None:
-                ours = segment.origin is Origin.COMPUTE and not done[segment.start]
-            else:
-                ours = loads.overtake(landing)
-            if ours and begun is None:
-                begun = segment.start
-            if begun is None:
-                continue
-            if not ours:
-                self._pass(ids, begun, segment.start, done)
-                begun = None
-            elif landing is not None and landing.state is LandingState.OVERTAKEN and loads.coming:
-                self._pass(ids, begun, segment.start + segment.tokens, done)
-                begun = None
+        queue = [segment for segment in plan.segments if segment.chunk is not None and not done[segment.start]]
+        took_s, at = 0.0, 0
+        while loads.coming and at < len(queue):
+            most = -(-loads.coming // 2)
+            run: list[Segment] = []
+            while at < len(queue):
+                landing = loads.landings.get(queue[at])
+                coming = landing is not None and landing.state is LandingState.COMING
+                if coming and not most:
+                    break
+                ours = landing is None or loads.overtake(landing)
+                most -= coming
+                at += 1
+                if ours:
+                    run.append(queue[at - 1])
+                elif run:
+                    break  # a placed block ends the run
+            if run and loads.coming:
+                took_s += self._pass(ids, run[0].start, run[-1].start + run[-1].tokens, done)
+        return took_s
 
     def _last_rows(self, plan: Plan, loads: Loads, done: np.ndarray) -> np.ndarray:
         """Positions of the last pass: what no block and no earlier pass gave, and what is to be computed again."""
@@ -192,15 +198,16 @@ def _execution(
 class ComputedSource:
     """A source without a store: every block is computed by the reader and none kept (warming up, tests)."""
 
-    def __init__(self, reader: ChunkReader, chunks: tuple[np.ndarray, ...]) -> None:
+    def __init__(self, reader: ChunkReader, chunks: tuple[np.ndarray, ...], codec: CodecPair | None = None) -> None:
         self._reader = reader
         self._chunks = chunks
+        self._codec = codec
 
     def load(self, chunk: int, on_layers: LayerListener) -> LeasedBlock | None:
         return None
 
     def compute(self, chunk: int) -> EncodedBlock:
-        return self._reader.block(self._chunks[chunk], key="0" * 64, fingerprint="none", collection="none")
+        return self._reader.block(self._chunks[chunk], "0" * 64, "none", "none", self._codec)
 
 
 __all__ = ["BlockSource", "ComputedSource", "Execution", "Executor", "LeasedBlock"]

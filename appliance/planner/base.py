@@ -51,7 +51,7 @@ class Decision:
 
     `forecast_ms` has the times expected: `chosen`, `load` (everything that can be loaded), `full`. Blocks that have
     not come after `overtake_after_ms` are computed as well. `load_ms` (of which `disk_ms` for reading) and `compute_ms`
-    are what the loader and the passes of the chosen plan are expected to take.
+    are what the loader and the passes of the chosen plan (over `compute_tokens`) are expected to take.
     """
 
     choice: str
@@ -62,6 +62,7 @@ class Decision:
     load_ms: float = 0.0
     disk_ms: float = 0.0
     compute_ms: float = 0.0
+    compute_tokens: int = 0
     planning_ms: float = 0.0
 
     def as_json(self) -> dict[str, Any]:

@@ -11,11 +11,11 @@ from appliance.planner.base import DISK, ChunkCost, Decision, Rates
 
 # Less than this is within the error of any prediction: then blocks are loaded, which keeps the processor free.
 WORTH_IT = 0.9
-# Waiting for a stalled disk costs at most this share of reading everything again.
-WAITED_SHARE = 0.03
-# A load that takes so many times what was predicted has stalled.
-STALLED = 3.0
-LEAST_WAIT_MS = 2.0
+# A load has stalled when it takes this share of reading everything again longer than expected.
+LATE_SHARE = 0.03
+LEAST_LATE_MS = 2.0
+# Nothing is planned that would have to wait longer than this share for its loads: it is computed meanwhile instead.
+LONGEST_WAIT_SHARE = 0.25
 
 
 def choose(rates: Rates, head_tokens: int, chunks: Sequence[ChunkCost], tail_tokens: int) -> Decision:
@@ -26,22 +26,26 @@ def choose(rates: Rates, head_tokens: int, chunks: Sequence[ChunkCost], tail_tok
     loading, absent = _suffix_load_ms(rates, chunks), _suffix_absent(chunks)
     times: list[float] = []
     passes_ms: list[float] = []
+    waits_ms: list[float] = []
     ahead = 0
     for first in range(len(chunks) + 1):
         if absent[first] == sum(chunk.tokens for chunk in chunks[first:]):
             passes_ms.append(full_ms)  # nothing to load from here on: one pass
             times.append(full_ms)
+            waits_ms.append(0.0)
         else:
             rows = absent[first] + tail_tokens
             early_ms = rates.pass_takes_ms(ahead, head_tokens)
             last_ms = rates.pass_takes_ms(rows, total - rows)
             passes_ms.append(early_ms + last_ms)
             times.append(max(early_ms, loading[first]) + last_ms)
+            waits_ms.append(max(loading[first] - early_ms, 0.0))
         if first < len(chunks):
             ahead += chunks[first].tokens
-    best = min(range(len(times)), key=times.__getitem__)
-    if times[best] > WORTH_IT * times[0]:
-        best = 0
+    bold = [n for n, wait_ms in enumerate(waits_ms) if wait_ms <= LONGEST_WAIT_SHARE * full_ms]
+    best = min(bold, key=times.__getitem__)
+    if times[best] > WORTH_IT * times[bold[0]]:
+        best = bold[0]
     if full_ms <= times[best]:
         best = len(chunks)
     computed = tuple(n for n, chunk in enumerate(chunks) if n < best or chunk.tier is None)
@@ -50,12 +54,13 @@ def choose(rates: Rates, head_tokens: int, chunks: Sequence[ChunkCost], tail_tok
     return Decision(
         choice="compute" if len(computed) == len(chunks) else "split" if computed else "load",
         computed=computed,
-        overtake_after_ms=max(LEAST_WAIT_MS, min(STALLED * load_ms, WAITED_SHARE * full_ms)),
+        overtake_after_ms=waits_ms[best] + max(LEAST_LATE_MS, LATE_SHARE * full_ms),
         reason=_reason(chunks, computed, loading[0], full_ms),
         forecast_ms={"chosen": times[best], "load": times[0], "full": full_ms},
         load_ms=load_ms,
         disk_ms=read_bytes / rates.disk_bytes_per_ms,
         compute_ms=passes_ms[best],
+        compute_tokens=tail_tokens + sum(chunks[n].tokens for n in computed),
         planning_ms=(time.perf_counter() - began) * 1e3,
     )
 

@@ -5,6 +5,7 @@ import threading
 from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 from appliance.planner.base import Decision, Rates
 from models.executor import Execution
@@ -44,14 +45,15 @@ class CurrentRates:
         took_ms = execution.load_ms + execution.place_ms
         with self._lock:
             if execution.overtaken and decision.disk_ms:
-                # Nobody knows how long it would have taken; it was longer than expected.
-                self.reading = _corrected(self.reading, max(took_ms / decision.disk_ms, 2.0))
+                # Nobody knows how long it would have taken, only that it was too long: find out fast.
+                self.reading = min(self.reading * 2, _LARGEST)
             elif decision.choice == "load" and decision.disk_ms > _TOLD_BY_MS:
                 rest_ms = decision.load_ms - decision.disk_ms
                 self.reading = _corrected(self.reading, max((took_ms - rest_ms) / decision.disk_ms, 0.1))
             else:
                 self.reading = 1.0 + (self.reading - 1.0) * _FADING
-            if decision.compute_ms > _TOLD_BY_MS and not execution.overtaken:
+            as_planned = execution.tokens_computed == decision.compute_tokens
+            if decision.compute_ms > _TOLD_BY_MS and as_planned:
                 self.computing = _corrected(self.computing, execution.compute_ms / decision.compute_ms)
 
 
@@ -64,20 +66,25 @@ def _corrected(before: float, times_forecast: float) -> float:
 def read_rates(file: Path, identity: str) -> Rates | None:
     """The rates measured before with this model on this computer; None where there are none."""
     try:
-        kept = json.loads(file.read_text())
-        found = kept[identity]
+        found = _kept(file)[identity]
         rates = Rates(**{field.name: float(found[field.name]) for field in fields(Rates)})
-    except (OSError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError):
         return None
     return rates if all(0 < value < float("inf") for value in rates.as_json().values()) else None
 
 
 def keep_rates(file: Path, identity: str, rates: Rates) -> None:
     """Keep them for the next start; only the last few models'. A full disk means measuring again."""
+    kept = _kept(file)
+    latest = {name: kept[name] for name in list(kept)[-7:] if name != identity}
+    with suppress(OSError):
+        file.write_text(json.dumps({**latest, identity: rates.as_json()}, indent=1))
+
+
+def _kept(file: Path) -> dict[str, Any]:
+    """What the file holds by identity; nothing where it is not there or damaged."""
     try:
         kept = json.loads(file.read_text())
-        kept = {name: kept[name] for name in list(kept)[-7:] if name != identity}
-    except (OSError, ValueError, TypeError, AttributeError):
-        kept = {}
-    with suppress(OSError):
-        file.write_text(json.dumps({**kept, identity: rates.as_json()}, indent=1))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return kept if isinstance(kept, dict) else {}

@@ -22,12 +22,14 @@ _PROBE_BYTES = 16 << 20
 _PIECE_BYTES = 2 << 20
 _BLOCK_MS = 0.15
 _TINY_MS = 1e-6
+# Bytes a millisecond: a slow SSD. The first questions correct it.
+_UNKNOWN_DISK = 4e5
 
 
-def measure_rates(engine: Engine, folder: Path) -> Rates:
-    """Measure now, best of two each; `folder` is where blocks lie. A folder that cannot be written counts as slow."""
-    past = min(_PAST, engine.model.window - _ROWS)
-    rows = min(_ROWS, max(engine.model.window // 2, 1))
+def measure_rates(engine: Engine, folder: Path | None) -> Rates:
+    """Measure now, best of two each; `folder` is on the disk of the blocks, None: it may not be written."""
+    rows = max(min(_ROWS, engine.model.window // 2), 2)
+    past = max(min(_PAST, engine.model.window - rows), 1)
     engine.executor.arena.reserve(past + rows)
     one = _pass_ms(engine, 1, 0)
     many = _pass_ms(engine, rows, 0)
@@ -38,7 +40,7 @@ def measure_rates(engine: Engine, folder: Path) -> Rates:
         pass_ms=max(one - row_ms, _TINY_MS),
         row_ms=row_ms,
         pair_ms=pair_ms,
-        disk_bytes_per_ms=_disk_bytes_per_ms(folder, engine.direct_reads),
+        disk_bytes_per_ms=_disk_bytes_per_ms(folder, engine.direct_reads) if folder is not None else _UNKNOWN_DISK,
         block_ms=_BLOCK_MS,
         place_tokens_per_ms=_place_tokens_per_ms(engine, rows),
     )
@@ -81,7 +83,7 @@ def _disk_bytes_per_ms(folder: Path, direct: bool) -> float:
             os.fsync(file.fileno())
         return _PROBE_BYTES / _best_ms(lambda: _read(probe, direct))
     except OSError:
-        return 1e5  # 100 MB a second; the first questions correct it
+        return _UNKNOWN_DISK
     finally:
         with suppress(OSError):
             probe.unlink()

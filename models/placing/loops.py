@@ -8,29 +8,28 @@ twins, in their order, so that the numbers are the same to the last bit.
 They run on one thread without the interpreter's lock; the caller runs several at once on different blocks, so no
 second thread pool competes with torch's. `out` is the arena's memory seen as unsigned integers: uint32 for float32,
 uint16 for bfloat16 (rounded to the nearest, ties to even). A block comes as its flat bytes: `layer_bytes` from layer
-to layer, each part at its offset. All compiled code is in this file and there are no closures: numba's cache watches
-nothing else. Recipe fields and kinds: see recipes.py.
+to layer, each part at its offset. Codes become numbers in unpacking.py; recipe fields and kinds: see recipes.py.
+After a change in either touch this file, which is all that numba's cache of `place_side` watches; for the same reason
+there are no closures.
 """
-
-from typing import Any
 
 import numba
 import numpy as np
 
 from models.placing import recipes as forms
+from models.placing.unpacking import COMPILE, float8, gse8, packed, packed4
 
 TILE_ELEMENTS = 4096  # 16 KiB of float32: less, and slicing costs as much as the loops; more, and the cache is full
 TILE_TOKENS = 64  # halved until they fit; groups of tokens are multiples of a tile or divide it
 UNTILED_TOKENS = 256
 LARGEST_HEAD_DIM = 512
 
-_COMPILE: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy", "boundscheck": False}
 _U8, _U32, _F32 = np.uint8, np.uint32, np.float32
 Array = np.ndarray
 Recipe = forms.Recipe
 
 
-@numba.njit(**_COMPILE)
+@numba.njit(**COMPILE)
 def place_side(
     data: Array, recipe: Recipe, layer_bytes: int, first_layer: int, end_layer: int, tokens: int, start: int,
     rotated: bool, cos: Array, sin: Array, out: Array
@@ -65,7 +64,7 @@ def place_side(
                         _store(tile, slots.reshape(-1))
 
 
-@numba.njit(inline="always", **_COMPILE)
+@numba.njit(inline="always", **COMPILE)
 def _scales(
     data: Array, recipe: Recipe, layer_at: int, head: int, tokens: int, first: int, rows: int, dim: int,
     scales: Array, zeros: Array
@@ -86,7 +85,7 @@ def _scales(
         _widen(data, at + recipe.zero_at, recipe.scale_bytes, zeros[:count])
 
 
-@numba.njit(inline="always", **_COMPILE)
+@numba.njit(inline="always", **COMPILE)
 def _decode(
     codes: Array, recipe: Recipe, rows: int, dim: int, tile: Array, scales: Array, zeros: Array, spare: Array
 ) -> None:
@@ -98,18 +97,13 @@ def _decode(
         for j in range(tile.shape[0]):
             tile[j] = _F32(codes[j]) * scales[0] + zeros[0]
     elif kind == forms.FLOAT8:
-        _float8(codes, recipe.fraction_bits, tile)
+        float8(codes, recipe.fraction_bits, tile)
     elif kind == forms.GSE8:
-        _gse8(codes, recipe.fraction_bits, recipe.step, scales[0], tile)
+        gse8(codes, recipe.fraction_bits, recipe.step, scales[0], tile)
     elif kind == forms.PACKED4:
-        _packed4(codes, rows, dim, tile)
+        packed4(codes, rows, dim, tile)
     else:
-        if dim % 32 == 0:  # four codes at once
-            _packed3(codes.view(_U32), rows, _U32(0x03030303), _U32(0x01010101), spare[: rows * dim].view(_U32))
-        else:
-            for row in range(rows):
-                code = codes[row * recipe.row_bytes : row * recipe.row_bytes + dim // 8 * 3]
-                _packed3(code, 1, _U8(3), _U8(1), spare[row * dim : (row + 1) * dim])
+        packed(codes, kind, rows, dim, recipe.row_bytes, spare[: rows * dim])
         for j in range(tile.shape[0]):
             tile[j] = _F32(spare[j])
     if scaling == forms.BY_CHANNEL:
@@ -120,7 +114,7 @@ def _decode(
         _rotate_back(tile, scales, zeros, rows, dim)
 
 
-@numba.njit(inline="always", **_COMPILE)
+@numba.njit(inline="always", **COMPILE)
 def _widen(data: Array, at: int, width: int, out: Array) -> None:
     """Float32 (`width` 4) or bfloat16 (2) numbers at a byte offset to float32."""
     numbers = data[at : at + width * out.shape[0]]
@@ -134,64 +128,7 @@ def _widen(data: Array, at: int, width: int, out: Array) -> None:
             out[j] = _U32(_U32(words[j]) << _U32(16)).view(_F32)
 
 
-@numba.njit(**_COMPILE)
-def _float8(codes: Array, fraction_bits: int, tile: Array) -> None:
-    """Exponent and fraction move to float32's places. Never through its denormals: they are slow on many processors."""
-    shift, bias = _U32(23 - fraction_bits), _U32((1 << (6 - fraction_bits)) - 1)
-    normal, denormal = (_U32(127) - bias) << _U32(23), (_U32(128) - bias) << _U32(23)
-    least_normal, smallest = _U32(1) << _U32(fraction_bits), _U32(denormal).view(_F32)
-    for j in range(tile.shape[0]):
-        byte = _U32(codes[j])
-        magnitude = byte & _U32(127)
-        moved = magnitude << shift
-        above = _U32(moved + normal).view(_F32)
-        below = _F32(_U32(moved + denormal).view(_F32) - smallest)
-        number = above if magnitude >= least_normal else below
-        tile[j] = _U32(_F32(number).view(_U32) | ((byte & _U32(128)) << _U32(24))).view(_F32)
-
-
-@numba.njit(**_COMPILE)
-def _gse8(codes: Array, fraction_bits: int, step: int, scale: np.float32, tile: Array) -> None:
-    """Fraction times a power of two put together from sign and index."""
-    shift, distance = _U32(fraction_bits), _U32(step)
-    fractions, top = (_U32(1) << shift) - _U32(1), _U32(127) - shift
-    for j in range(tile.shape[0]):
-        byte = _U32(codes[j])
-        exponent = top - ((byte & _U32(127)) >> shift) * distance
-        power = _U32((exponent << _U32(23)) | ((byte & _U32(128)) << _U32(24))).view(_F32)
-        tile[j] = _F32(np.int32(byte & fractions)) * power * scale
-
-
-@numba.njit(**_COMPILE)
-def _packed4(codes: Array, rows: int, dim: int, tile: Array) -> None:
-    """One plane of 4 bits: byte j holds elements j and j + dim / 2."""
-    half = dim // 2
-    for row in range(rows):
-        code = codes[row * half : (row + 1) * half]
-        low, high = tile[row * dim : row * dim + half], tile[row * dim + half : (row + 1) * dim]
-        for j in range(half):
-            low[j] = _F32(code[j] & _U8(15))
-        for j in range(half):
-            high[j] = _F32(code[j] >> _U8(4))
-
-
-@numba.njit(**_COMPILE)
-def _packed3(codes: Array, rows: int, twos: Any, ones: Any, out: Array) -> None:
-    """A plane of 2 bits, then one of 1 bit, to a byte a code. Codes and `out` in bytes, or in words with wide masks."""
-    width = codes.shape[0] // rows // 3  # of the second plane; the first is twice as wide
-    for row in range(rows):
-        code = codes[row * 3 * width : (row + 1) * 3 * width]
-        number = out[row * 8 * width : (row + 1) * 8 * width]
-        for j in range(width):
-            even, odd, top = code[j], code[j + width], code[j + 2 * width]
-            for part in range(4):
-                high = ((top >> (2 * part)) & ones) << 2
-                number[j + 2 * part * width] = ((even >> (2 * part)) & twos) | high
-                high = ((top >> (2 * part + 1)) & ones) << 2
-                number[j + (2 * part + 1) * width] = ((odd >> (2 * part)) & twos) | high
-
-
-@numba.njit(**_COMPILE)
+@numba.njit(**COMPILE)
 def _affine_by_channel(tile: Array, scales: Array, zeros: Array, rows: int, dim: int, group: int) -> None:
     for row in range(rows):
         at = row // group * dim
@@ -200,7 +137,7 @@ def _affine_by_channel(tile: Array, scales: Array, zeros: Array, rows: int, dim:
             out[j] = out[j] * scale[j] + zero[j]
 
 
-@numba.njit(**_COMPILE)
+@numba.njit(**COMPILE)
 def _affine_by_token(tile: Array, scales: Array, zeros: Array, rows: int, dim: int, group: int) -> None:
     which = 0
     for row in range(rows):
@@ -212,7 +149,7 @@ def _affine_by_token(tile: Array, scales: Array, zeros: Array, rows: int, dim: i
                 out[j] = out[j] * scale + zero
 
 
-@numba.njit(**_COMPILE)
+@numba.njit(**COMPILE)
 def _rotate_back(tile: Array, scales: Array, zeros: Array, rows: int, dim: int) -> None:
     """See storage.codecs.hadamard: butterflies of whole numbers, then one scale and zero a token."""
     block = dim & -dim
@@ -235,7 +172,7 @@ def _rotate_back(tile: Array, scales: Array, zeros: Array, rows: int, dim: int) 
             out[j] += constant
 
 
-@numba.njit(**_COMPILE)
+@numba.njit(**COMPILE)
 def _butterflies_of_eight(tile: Array) -> None:
     """Strides 4, 2 and 1 at once: written out, and counted by ones, it vectorises."""
     for eight in range(tile.shape[0] // 8):
@@ -248,14 +185,14 @@ def _butterflies_of_eight(tile: Array) -> None:
         tile[i + 4], tile[i + 5], tile[i + 6], tile[i + 7] = e + f, e - f, g + h, g - h
 
 
-@numba.njit(inline="always", **_COMPILE)
+@numba.njit(inline="always", **COMPILE)
 def _word(number: np.float32, whole: bool) -> np.uint32:
     """Float32's bits, all of them or rounded to bfloat16's."""
     bits = _F32(number).view(_U32)
     return bits if whole else (bits + _U32(0x7FFF) + ((bits >> _U32(16)) & _U32(1))) >> _U32(16)
 
 
-@numba.njit(**_COMPILE)
+@numba.njit(**COMPILE)
 def _signed_keys(codes: Array, scales: Array, tile: Array, cos: Array, sin: Array, out: Array) -> None:
     """Codes of signed bytes, one scale a channel, decoded, rotated and stored row by row."""
     dim = out.shape[1]
@@ -270,7 +207,7 @@ def _signed_keys(codes: Array, scales: Array, tile: Array, cos: Array, sin: Arra
             slot[j] = _word(row[j], whole)
 
 
-@numba.njit(**_COMPILE)
+@numba.njit(**COMPILE)
 def _signed_values(codes: Array, scales: Array, out: Array) -> None:
     """Codes of signed bytes, one scale a token."""
     dim, whole = out.shape[1], out.itemsize == 4
@@ -280,14 +217,14 @@ def _signed_values(codes: Array, scales: Array, out: Array) -> None:
             slot[j] = _word(_F32(code[j]) * scale, whole)
 
 
-@numba.njit(**_COMPILE)
+@numba.njit(**COMPILE)
 def _store(tile: Array, out: Array) -> None:
     whole = out.itemsize == 4
     for j in range(out.shape[0]):
         out[j] = _word(tile[j], whole)
 
 
-@numba.njit(**_COMPILE)
+@numba.njit(**COMPILE)
 def _rotate(tile: Array, cos: Array, sin: Array, out: Array) -> None:
     dim, whole = out.shape[1], out.itemsize == 4
     half = dim // 2

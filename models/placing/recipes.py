@@ -18,8 +18,9 @@ from storage.codecs.plain import PlainCodec
 from storage.codecs.planes import row_bytes
 from storage.geometry import Geometry
 
-FLOAT32, BFLOAT16, SIGNED8, UNSIGNED8, FLOAT8, GSE8, PACKED4, PACKED3 = range(8)
+FLOAT32, BFLOAT16, SIGNED8, UNSIGNED8, FLOAT8, GSE8, PACKED6, PACKED5, PACKED4, PACKED3 = range(10)
 """Kinds: how the codes of a row are stored."""
+PACKED_BITS = {PACKED6: 6, PACKED5: 5, PACKED4: 4, PACKED3: 3}
 UNSCALED, BY_TENSOR, BY_CHANNEL, BY_TOKEN, ROTATED = range(5)
 """Scalings: which codes share a scale. `ROTATED` is `BY_TOKEN` and a Hadamard rotation."""
 WHOLE = 1 << 40
@@ -58,7 +59,7 @@ def _recipe(layout: BlockLayout, side: str, codec: Codec) -> Recipe | None:
         return None
     kind, scaling, group = found
     head_dim = layout.geometry.head_dim
-    bits = {FLOAT32: 32, BFLOAT16: 16, PACKED4: 4, PACKED3: 3}.get(kind, 8)
+    bits = {FLOAT32: 32, BFLOAT16: 16, **PACKED_BITS}.get(kind, 8)
     return Recipe(
         kind=kind,
         scaling=scaling,
@@ -88,7 +89,9 @@ def _form(codec: Codec, side: str) -> tuple[int, int, int] | None:
         case GseCodec():
             return GSE8, BY_TENSOR, WHOLE
         case GroupedCodec():
-            kind = PACKED4 if codec.bits == 4 else PACKED3
+            kind = next((kind for kind, bits in PACKED_BITS.items() if bits == codec.bits), None)
+            if kind is None:
+                return None
             if keys:
                 return kind, BY_CHANNEL, codec.key_group_tokens
             if codec.value_group is None:

@@ -54,14 +54,13 @@ def _plane(row: tl.tensor, element: tl.tensor, mask: tl.tensor, DIM: tl.constexp
 def _small_codes(
     row: tl.tensor, element: tl.tensor, mask: tl.tensor, DIM: tl.constexpr, BITS: tl.constexpr
 ) -> tl.tensor:
-    """Codes of 4, 3 or 2 bits as float32: storage/codecs/planes.py's planes, lowest bits first."""
-    if BITS == 3:
-        low, high = _plane(row, element, mask, DIM, 2)
-        low_top, high_top = _plane(row + DIM // 4, element, mask, DIM, 1)
-        low = low | (low_top << 2)
-        high = high | (high_top << 2)
-    else:
-        low, high = _plane(row, element, mask, DIM, BITS)
+    """Codes of 6 to 2 bits as float32: storage/codecs/planes.py's planes, lowest bits first."""
+    LOWER: tl.constexpr = 4 if BITS >= 4 else 2
+    low, high = _plane(row, element, mask, DIM, LOWER)
+    if BITS > LOWER:
+        low_top, high_top = _plane(row + DIM * LOWER // 8, element, mask, DIM, BITS - LOWER)
+        low = low | (low_top << LOWER)
+        high = high | (high_top << LOWER)
     return low.to(tl.float32), high.to(tl.float32)
 
 

@@ -73,19 +73,20 @@ def _place_side(
         cos_high = tl.load(cos + at + HALF, mask=mask, other=0.0)
         sin_low = tl.load(sin + at, mask=mask, other=0.0)
         sin_high = tl.load(sin + at + HALF, mask=mask, other=0.0)
-    first_head = tl.program_id(1) * HEADS
-    for head in range(first_head, tl.minimum(first_head + HEADS, heads)):
-        low, high = decode(
-            bytes_, halves, words, codes_at, scale_at, zero_at, head, tokens, token, element, rows, columns, mask,
-            IS_KEY, KIND, FIRST, SECOND, INVERSE_ROOT, ROOT, ROW, DIM, PAD, TILE,
-        )  # fmt: skip
-        if IS_KEY:
-            turned = low * cos_low - high * sin_low
-            high = high * cos_high + low * sin_high
-            low = turned
-        row = ((layer + arena_layer).to(tl.int64) * heads + head) * capacity * DIM
-        _store(out + row + slot * DIM + element, low, mask, STORE)
-        _store(out + row + slot * DIM + HALF + element, high, mask, STORE)
+    for offset in range(HEADS):
+        head = tl.program_id(1) * HEADS + offset
+        if head < heads:
+            low, high = decode(
+                bytes_, halves, words, codes_at, scale_at, zero_at, head, tokens, token, element, rows, columns, mask,
+                IS_KEY, KIND, FIRST, SECOND, INVERSE_ROOT, ROOT, ROW, DIM, PAD, TILE,
+            )  # fmt: skip
+            if IS_KEY:
+                turned = low * cos_low - high * sin_low
+                high = high * cos_high + low * sin_high
+                low = turned
+            row = ((layer + arena_layer).to(tl.int64) * heads + head) * capacity * DIM
+            _store(out + row + slot * DIM + element, low, mask, STORE)
+            _store(out + row + slot * DIM + HALF + element, high, mask, STORE)
 
 
 @triton.jit(

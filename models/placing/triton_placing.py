@@ -1,5 +1,6 @@
 """Placing on a GPU by one Triton kernel (see triton_kernels.py), from device memory or through staging."""
 
+import math
 import threading
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -27,7 +28,7 @@ TILE_TOKENS = 32
 HEADS_A_PROGRAM = 4
 # Without fused multiply-add, so that the bits are plain torch's.
 LAUNCH: dict[str, Any] = {"num_warps": 4, "enable_fp_fusion": False}
-_WIDE_BYTES, _NARROW_BYTES = 16, 2
+_WIDEST_BYTES = 16
 
 
 class Compilation(NamedTuple):
@@ -48,8 +49,7 @@ def compilation(
     key, value = side_of(found[0]), side_of(found[1])
     layer_bytes = block_layout(geometry, tokens, key_codec, value_codec).layer_bytes
     offsets = (layer_bytes, *key.offsets_bytes, *value.offsets_bytes)
-    # Sixteen bytes at a time where everything begins on them: two kernels, not one for each mixture of alignments.
-    unit = _NARROW_BYTES if any(offset % _WIDE_BYTES for offset in offsets) else _WIDE_BYTES
+    unit = math.gcd(_WIDEST_BYTES, *offsets)  # how far the compiler may widen loads
     rotated = geometry.head_dim & -geometry.head_dim
     constants = {
         "K_KIND": key.kind, "K_FIRST": key.first, "K_SECOND": key.second, "K_ROW": key.row_bytes,
@@ -103,7 +103,7 @@ class TritonPlacer(Placer):
             data = self.staging(arena.keys.device).copy(block.data[begin:end])
         else:
             data = block.device_data[begin:end]
-            if data.data_ptr() % _WIDE_BYTES:
+            if data.data_ptr() % _WIDEST_BYTES:
                 data = data.clone()  # compiled for memory that begins on 16 bytes
         self._launch(block, data, arena, start, cos, sin, run)
 

@@ -47,7 +47,7 @@ def _numbers(recipe: Recipe) -> tuple[int, int, int]:
         return KIND_FLOAT8, recipe.fraction_bits, 0
     if recipe.kind == forms.GSE8:
         return KIND_GSE, recipe.fraction_bits, recipe.step
-    bits = 4 if recipe.kind == forms.PACKED4 else 3
+    bits = forms.PACKED_BITS[recipe.kind]
     if recipe.scaling == forms.ROTATED:
         return KIND_ROTATED, bits, 0
     return KIND_GROUPED, bits, recipe.group

@@ -7,7 +7,7 @@ plane's width in bytes: neighbours in memory are neighbours in the row, and rota
 
 import torch
 
-PLANES: dict[int, tuple[int, ...]] = {8: (8,), 4: (4,), 3: (2, 1), 2: (2,)}
+PLANES: dict[int, tuple[int, ...]] = {8: (8,), 6: (4, 2), 5: (4, 1), 4: (4,), 3: (2, 1), 2: (2,)}
 """Bits of a code to the bits of its planes. Stored in files: for ever."""
 ROW_ALIGNMENT_BYTES = 4
 """Rows are padded with zeros to this, so that the float scales of every layer stay aligned."""

@@ -1,10 +1,12 @@
 """Questions and the KV they find: none yet, some, and what is kept of what they computed."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from appliance.service import Answer, Appliance
+from storage.catalog import BlockRow
 from storage.errors import DiskFull
 from storage.store import BlockStore
 from tests.appliance.fixtures import QUESTION
@@ -107,3 +109,53 @@ def test_a_request_that_only_just_fits(appliance: Appliance, sample_files: Path)
     prompt = ask(appliance, top_k=1).tokens["prompt"]
     answer = appliance.answer(QUESTION, top_k=1, max_new_tokens=window - prompt)
     assert answer.tokens["generated"] > 0
+
+
+@pytest.mark.parametrize("refusal", [OSError(24, "Too many open files"), MemoryError()])
+@pytest.mark.parametrize("strategy", ["auto", "reuse"])
+def test_a_block_that_cannot_be_read_now_costs_its_computing(
+    appliance: Appliance, sample_files: Path, monkeypatch: pytest.MonkeyPatch, strategy: str, refusal: Exception
+) -> None:
+    appliance.ingest([sample_files])
+    ask(appliance)  # everything is in memory
+    files = files_of(appliance.home.blocks)
+    expected = appliance.answer(QUESTION, strategy=strategy, top_k=3, max_new_tokens=12)
+    load, refused = BlockStore.load, []
+
+    def failing(self: BlockStore, row: BlockRow, *others: Any) -> Any:
+        if not refused:
+            refused.append(row.key)
+            raise refusal
+        return load(self, row, *others)
+
+    with monkeypatch.context() as poor:
+        poor.setattr(BlockStore, "load", failing)
+        answer = appliance.answer(QUESTION, strategy=strategy, top_k=3, max_new_tokens=12)
+    assert answer.tiers["computed"] == 1
+    assert any("could not be read now" in line for line in answer.warnings)
+    if strategy == "reuse":
+        assert answer.answer_ids == expected.answer_ids
+    assert files_of(appliance.home.blocks) == files, "the block itself is well and stays"
+    counters = appliance.status()["counters"]
+    assert counters["blocks_not_read"] == 1
+    assert "blocks_damaged" not in counters
+    assert appliance.store.leases_out == 0
+
+
+def test_auto_computes_what_is_absent_with_the_prompt_and_keeps_it_for_the_next(
+    appliance: Appliance, sample_files: Path, reads: list[str]
+) -> None:
+    appliance.ingest([sample_files], kv="idle")
+    full = appliance.answer(QUESTION, strategy="full", top_k=3, max_new_tokens=12)
+    first = appliance.answer(QUESTION, top_k=3, max_new_tokens=12)
+    assert (first.strategy, first.plan["choice"], first.plan["computed_chunks"]) == ("full", "compute", [0, 1, 2])
+    assert first.answer_ids == full.answer_ids
+    assert first.tiers == {"computed": 3}
+    assert len(reads) == len(ready_blocks(appliance.settings.home)) == 3
+    second = appliance.answer(QUESTION, top_k=3, max_new_tokens=12)
+    assert second.plan["choice"] in ("load", "split", "compute")
+    assert second.plan["planning_ms"] >= 0
+    assert appliance.answer(QUESTION, strategy="reuse", top_k=3, max_new_tokens=1).plan == {
+        "choice": "reuse",
+        "reason": "asked for",
+    }

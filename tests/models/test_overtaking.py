@@ -1,8 +1,10 @@
 """Loading from one end while computing from the other: the answer is that of a full read, whatever comes when."""
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -123,6 +125,8 @@ def test_any_mixture_is_a_full_read(
     assert done.tiers.get("disk", 0) == len(loaded - stalled)
     assert done.tokens_reused == len(prompt.head) + sum(len(prompt.chunks[n]) for n in loaded - stalled)
     assert done.tokens_reused + done.tokens_computed == prompt.tokens
+    assert done.load_ms + done.place_ms >= (15 if done.overtaken else 0)
+    assert min(done.load_ms, done.place_ms, done.compute_ms) >= 0
 
 
 def test_loads_begin_at_the_end(executor: Executor, prompt: Prompt, exact: dict[int, EncodedBlock]) -> None:
@@ -144,3 +148,21 @@ def test_the_next_question_is_right_while_a_load_still_stalls(
     stuck.release()
     executor.close()
     assert stuck.leased == stuck.released
+
+
+def test_passes_that_overtake_are_no_loading(
+    executor: Executor, prompt: Prompt, exact: dict[int, EncodedBlock], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compute = executor._pass
+
+    def slow(*arguments: Any) -> float:
+        time.sleep(0.1)
+        return compute(*arguments) + 0.1
+
+    monkeypatch.setattr(executor, "_pass", slow)
+    source = ExactBlocks(exact, {0, 1}, set())
+    done = executor.execute(prompt, mixed_plan(prompt, (), 5.0), source)
+    source.release()
+    assert done.overtaken == 2
+    assert done.compute_ms >= 100
+    assert done.load_ms + done.place_ms < 100

@@ -21,6 +21,7 @@ CPU = torch.device("cpu")
 GEOMETRIES = [Geometry(1, 1, 8), Geometry(3, 2, 16), Geometry(2, 3, 64), Geometry(1, 2, 80), Geometry(2, 1, 128)]
 TOKENS = [1, 2, 63, 65, 129, 300]
 MIXED = ["int4+int8", "int8+int4h", "int3+int4", "bf16+int3h", "gse8+e4m3", "f32+int4f", "int8t+gse8-134s3"]
+MIXED += ["int6+int4h", "int5+int8", "int3+int6h", "int4+int5h"]
 each_dtype = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 each_geometry = pytest.mark.parametrize("geometry", GEOMETRIES, ids=lambda g: f"{g.layers}x{g.kv_heads}x{g.head_dim}")
 
@@ -82,7 +83,7 @@ def test_compiled_equals_plain_to_the_last_bit(dtype: torch.dtype, geometry: Geo
 
 @pytest.mark.parametrize("head_dim", [24, 32, 40, 48, 72, 96, 160, 192, 256])
 def test_every_head_dim(head_dim: int) -> None:
-    for codec in ("int8", "e5m2", "gse8r", "int4", "int4h", "int3", "int3h"):
+    for codec in ("int8", "e5m2", "gse8r", "int4", "int4h", "int3", "int3h", "int5", "int5h", "int6", "int6h"):
         block = make_block(codec=codec, geometry=Geometry(1, 2, head_dim), tokens=67)
         compiled, plain = (place(name, block, 1, torch.bfloat16) for name in ("compiled", "plain"))
         assert same_bytes(compiled.keys, plain.keys), codec
@@ -90,7 +91,7 @@ def test_every_head_dim(head_dim: int) -> None:
 
 
 @each_dtype
-@pytest.mark.parametrize("codec", ["int8", "int4h", "int3+gse8", "bf16"])
+@pytest.mark.parametrize("codec", ["int8", "int4h", "int3+gse8", "int6+int5h", "bf16"])
 @pytest.mark.parametrize("layers", [range(1), range(1, 3), range(2, 3), range(3), range(1, 1)], ids=str)
 def test_only_the_layers_asked_for(dtype: torch.dtype, codec: str, layers: range) -> None:
     """And nothing is read of the others: they may still be on their way from the disk."""

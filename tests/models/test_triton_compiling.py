@@ -40,6 +40,7 @@ def compiled(pair: tuple[str, str], dim: int, dtype: torch.dtype, capability: in
         (("int4", "int4"), 128, torch.bfloat16, 80),
         (("gse8", "e4m3"), 64, torch.float32, 80),
         (("int3", "int3h"), 80, torch.float16, 90),
+        (("int6", "int5h"), 64, torch.bfloat16, 90),
     ],
     ids=lambda value: "+".join(value) if isinstance(value, tuple) else str(value),
 )

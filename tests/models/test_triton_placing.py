@@ -26,6 +26,7 @@ from tests.storage.blocks.builders import make_block
 CPU = torch.device("cpu")
 DIMS = [16, 64, 80, 96, 128, 8, 24, 40]
 PAIRS = ["int8+int4", "int4+int8", "int4+int4h", "int3+int4", "e4m3+e5m2", "bf16+int3h", "gse8r+int8t", "f32+int4h"]
+PAIRS += ["int6+int4h", "int5+int6h", "int3+int5"]
 START = 7
 
 
@@ -73,7 +74,7 @@ def test_every_codec_and_mixture_is_placed_as_plain_places_it(triton: Placer, co
 
 
 @pytest.mark.parametrize("dim", [8, 16, 24, 64, 80, 96, 128, 256])
-@pytest.mark.parametrize("codec", ["int4", "int3h"])
+@pytest.mark.parametrize("codec", ["int4", "int3h", "int5+int5h", "int6+int6h"])
 def test_packed_rows_of_every_length(triton: Placer, codec: str, dim: int) -> None:
     assert_alike(triton, make_block(codec=codec, geometry=Geometry(1, 1, dim), tokens=33), torch.bfloat16)
 

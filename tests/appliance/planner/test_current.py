@@ -1,5 +1,6 @@
 """Rates follow what questions show, and are kept between starts."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,8 @@ RATES = Rates(pass_ms=30.0, row_ms=0.6, pair_ms=1e-4, disk_bytes_per_ms=1e6, blo
 CHUNKS = [ChunkCost(230, 5_300_000, "disk")] * 4
 
 
-def execution(load_ms: float, compute_ms: float, overtaken: int = 0) -> Execution:
-    return Execution(torch.zeros(1), 0, 0, load_ms, 0.0, compute_ms, {}, overtaken)
+def execution(load_ms: float, compute_ms: float, overtaken: int = 0, tokens: int = 0) -> Execution:
+    return Execution(torch.zeros(1), 0, tokens, load_ms, 0.0, compute_ms, {}, overtaken)
 
 
 def ask(planner: Planner, disk_slower: float, compute_slower: float = 1.0) -> str:
@@ -22,8 +23,36 @@ def ask(planner: Planner, disk_slower: float, compute_slower: float = 1.0) -> st
     truth = choose(RATES, 20, CHUNKS, 30)
     waited = truth.load_ms - truth.disk_ms + truth.disk_ms * disk_slower
     factor = planner.current.computing
-    planner.observe(decision, execution(waited, decision.compute_ms / factor * compute_slower))
+    overtaken = decision.choice == "load" and waited > decision.overtake_after_ms
+    took = min(waited, decision.overtake_after_ms)
+    tokens = decision.compute_tokens + 460 * overtaken
+    planner.observe(decision, execution(took, decision.compute_ms / factor * compute_slower, 2 * overtaken, tokens))
     return decision.choice
+
+
+@pytest.mark.parametrize("slower", [1.0, 10.0, 40.0])
+def test_a_disk_that_is_as_slow_as_measured_is_never_taken_for_slower(slower: float) -> None:
+    """At 25 MB/ms a load takes 800 ms of which nothing is wrong: it is waited for or computed, not learned from."""
+    rates = replace(RATES, disk_bytes_per_ms=RATES.disk_bytes_per_ms / slower)
+    planner = Planner(rates)
+    for _ in range(8):
+        decision = choose(planner.current.rates(), 20, CHUNKS, 30)
+        truth = choose(rates, 20, CHUNKS, 30)
+        overtaken = decision.choice == "load" and truth.load_ms > decision.overtake_after_ms
+        assert not overtaken
+        done = execution(decision.load_ms, decision.compute_ms, 0, decision.compute_tokens)
+        planner.observe(decision, done)
+    assert planner.current.reading == pytest.approx(1.0, abs=0.05)
+    assert planner.current.computing == pytest.approx(1.0, abs=0.05)
+
+
+def test_what_was_not_planned_says_nothing_of_the_model() -> None:
+    """A damaged block is computed with the prompt: more tokens than planned, not a slower model."""
+    planner = Planner(RATES)
+    decision = choose(RATES, 20, CHUNKS, 30)
+    done = execution(decision.load_ms, decision.compute_ms * 4, 0, decision.compute_tokens + 230)
+    planner.observe(decision, done)
+    assert planner.current.computing == 1.0
 
 
 def test_a_disk_that_becomes_slow_is_noticed() -> None:
@@ -71,7 +100,21 @@ def test_rates_are_kept_for_each_model(tmp_path: Path) -> None:
     assert read_rates(file, "a") is None, "old models are forgotten"
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{", '{"a": 1}', '{"a": {"pass_ms": 1}}', '{"a": {"pass_ms": "x"}}'])
+DAMAGED = (
+    "",
+    "3",
+    "[]",
+    "[5]",
+    "{",
+    "[" * 5000,
+    '{"a": 1}',
+    '{"a": {"pass_ms": 1}}',
+    '{"a": {"pass_ms": "x"}}',
+    '{"a": {"pass_ms": 1' + "0" * 400 + "}}",
+)
+
+
+@pytest.mark.parametrize("content", DAMAGED)
 def test_a_damaged_file_means_measuring_again(tmp_path: Path, content: str) -> None:
     file = tmp_path / "rates.json"
     file.write_text(content)

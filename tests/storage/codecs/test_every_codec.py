@@ -159,6 +159,7 @@ def test_names() -> None:
     """Files carry them: none may ever go."""
     assert set(CODECS) >= {"f32", "bf16", "int8", "int8t", "e4m3", "e5m2", "gse8", "gse8r", "gse8-125", "gse8-134"}
     assert set(CODECS) >= {"gse8-125s4", "gse8-134s3", "gse8-143s2", "int4", "int4f", "int4h", "int3", "int3h"}
+    assert set(CODECS) >= {"int6", "int6h", "int5", "int5h"}
     assert all(CODECS[name].name == name for name in CODECS)
     assert DEFAULT_CODEC == "int8"
     with pytest.raises(StorageError, match="f32, bf16, int8"):

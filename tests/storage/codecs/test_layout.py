@@ -53,4 +53,7 @@ def test_bytes_an_element() -> None:
     assert sizes["int4f"] == 0.5 + (4 / 32 + 4 / 16) / 2
     assert sizes["int4h"] == 0.5 + 4 / 64
     assert sizes["int3h"] == 3 / 8 + 4 / 64
+    for bits in (5, 6):
+        assert sizes[f"int{bits}"] == bits / 8 + (4 / 64 + 4 / 32) / 2
+        assert sizes[f"int{bits}h"] == bits / 8 + 4 / 64
     assert all(1 <= sizes[name] < 1.001 for name in CODECS if name.startswith(("int8t", "e4", "e5", "gse")))

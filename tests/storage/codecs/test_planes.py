@@ -42,3 +42,11 @@ def test_three_bits_are_a_plane_of_two_and_one_of_one() -> None:
     first = [low[0] | low[2] << 2 | low[4] << 4 | low[6] << 6, low[1] | low[3] << 2 | low[5] << 4 | low[7] << 6]
     second = [sum(bit << place for place, bit in enumerate(high))]
     assert pack(codes, 3).tolist() == [*first, *second, 0]
+
+
+@pytest.mark.parametrize(("bits", "seconds"), [(5, [0b11110000]), (6, [0b11100100, 0b11100100])])
+def test_five_and_six_bits_are_a_plane_of_four_and_one_of_the_rest(bits: int, seconds: list[int]) -> None:
+    tops = [0, 0, 0, 0, 1, 1, 1, 1] if bits == 5 else [0, 0, 1, 1, 2, 2, 3, 3]
+    codes = torch.tensor([low | top << 4 for low, top in enumerate(tops)], dtype=torch.uint8)
+    firsts = [j | (j + 4) << 4 for j in range(4)]
+    assert pack(codes, bits).tolist() == [*firsts, *seconds, *[0] * (4 - len(seconds))]
