@@ -103,7 +103,7 @@ def open_engine(settings: Settings, *, for_timing: bool = False) -> Engine:
     reader = ChunkReader(model, template.head, settings.context, profile.coldest.name)
     placers = choose_placers(settings.placer, device)
     executor = Executor(reader, placers)
-    embedding = EmbeddingModel.load(resolve_model(settings.embedding))
+    embedding = EmbeddingModel.load(resolve_model(settings.embedding), linears=settings.linears)
     direct, why_direct = probe_direct_reads(home.temporary, settings.direct_reads)
     choices = {
         "model": Path(settings.model).name,

@@ -58,7 +58,7 @@ def run_retrieval_bench(
     """
     _check(settings)
     sets = [_with_gold(read_question_set(path), path, settings.questions) for path in settings.data]
-    embedding = embedding or EmbeddingModel.load(settings.embedding, settings.device)
+    embedding = embedding or EmbeddingModel.load(settings.embedding, settings.device, linears="auto")
     scores = tuple(_measure(questions, settings, embedding, progress) for questions in sets)
     result = RetrievalBenchResult(scores, settings.ks, settings.mrr_depth, embedding.fingerprint, machine_facts())
     if settings.dump is not None:

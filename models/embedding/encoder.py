@@ -15,19 +15,22 @@ from transformers.utils import logging as transformers_logging
 from models.embedding.base import Vectors, WindowSettings
 from models.embedding.fingerprint import embedding_fingerprint
 from models.embedding.folder import EncoderFolder, read_encoder_folder
+from models.embedding.packed import packed_twin
 from models.embedding.windows import window_bounds
 from models.errors import DeviceUnavailable, ModelRefused
+from models.packing import choose_linears
 
 
 class EmbeddingModel:
     """An `Embedding` (see `base.py`): hidden states pooled over a window's pieces, then made length 1.
 
-    Source of the recipe: Reimers and Gurevych, Sentence-BERT (arXiv 1908.10084). Float32 everywhere.
+    Source of the recipe: Reimers and Gurevych, Sentence-BERT (arXiv 1908.10084).
+    Float32 everywhere, but for questions after `pack_questions`.
     """
 
     def __init__(self, folder: EncoderFolder, model: Any, tokenizer: Any, settings: WindowSettings) -> None:
         """Use `load`. `model` gives `last_hidden_state`; `tokenizer` is a `tokenizers.Tokenizer`."""
-        self._model = model
+        self._model = self._question_model = model
         self._device = torch.device(model.device)
         self._pooling = folder.pooling
         self._tokenizer = _plain(tokenizer)
@@ -44,9 +47,12 @@ class EmbeddingModel:
         self._fingerprint = embedding_fingerprint(folder.path, {"pooling": folder.pooling, **windows})
 
     @classmethod
-    def load(cls, folder: Path, device: str = "cpu", settings: WindowSettings | None = None) -> Self:
+    def load(
+        cls, folder: Path, device: str = "cpu", settings: WindowSettings | None = None, linears: str = "plain"
+    ) -> Self:
         """Load a folder from this computer; nothing is looked up elsewhere and none of its code is run.
 
+        `linears` (one of models.packing.LINEARS) says whether questions are embedded with the packed twin.
         Raises ModelMissing, ModelRefused (what kind, what pooling, which file) and DeviceUnavailable.
         """
         described = read_encoder_folder(folder)
@@ -77,7 +83,14 @@ class EmbeddingModel:
         except (RuntimeError, AssertionError) as error:
             reason = str(error).splitlines()[0]
             raise DeviceUnavailable(f"{device} cannot hold the embedding model ({reason}): use --device cpu") from error
-        return cls(described, model, backend, settings or WindowSettings())
+        loaded = cls(described, model, backend, settings or WindowSettings())
+        if choose_linears(linears, torch.device(device), torch.bfloat16, "bf16").name == "packed":
+            loaded.pack_questions()
+        return loaded
+
+    def pack_questions(self) -> None:
+        """From now on embed questions with the packed twin (see packed.py); for processors that pack bfloat16."""
+        self._question_model = packed_twin(self._model)
 
     @property
     def fingerprint(self) -> str:
@@ -92,7 +105,7 @@ class EmbeddingModel:
     def embed_question(self, text: str) -> NDArray[np.float32]:
         """`[dimensions]`; the short way: one window, no padding, no batch."""
         pieces = self._tokenizer.encode(_writable(text), add_special_tokens=False).ids[: self._limit_pieces]
-        vector: NDArray[np.float32] = self._embed([self._before + pieces + self._after])[0]
+        vector: NDArray[np.float32] = self._embed([self._before + pieces + self._after], self._question_model)[0]
         return vector
 
     def embed_windows(self, texts: Sequence[str]) -> list[Vectors]:
@@ -105,7 +118,7 @@ class EmbeddingModel:
             counts.append(len(bounds))
         vectors = np.empty((len(windows), self._dimensions), dtype=np.float32)
         for batch in self._batches(windows):
-            vectors[batch] = self._embed([windows[index] for index in batch])
+            vectors[batch] = self._embed([windows[index] for index in batch], self._model)
         ends = np.cumsum(counts).tolist()
         return [vectors[end - count : end] for end, count in zip(ends, counts, strict=True)]
 
@@ -120,7 +133,7 @@ class EmbeddingModel:
             start += size
         return batches
 
-    def _embed(self, windows: Sequence[Sequence[int]]) -> Vectors:
+    def _embed(self, windows: Sequence[Sequence[int]], model: Any) -> Vectors:
         """`[len(windows), dimensions]` float32 unit rows."""
         length = max(map(len, windows))
         ids = torch.full((len(windows), length), self._pad, dtype=torch.long)
@@ -130,7 +143,7 @@ class EmbeddingModel:
             mask[row, : len(window)] = 1
         mask = mask.to(self._device)
         with torch.inference_mode():
-            hidden: Tensor = self._model(input_ids=ids.to(self._device), attention_mask=mask).last_hidden_state
+            hidden: Tensor = model(input_ids=ids.to(self._device), attention_mask=mask).last_hidden_state
             pooled = hidden[:, 0] if self._pooling == "cls" else _mean(hidden, mask)
             unit = torch.nn.functional.normalize(pooled.float(), dim=-1)
         return np.asarray(unit.cpu().numpy(), dtype=np.float32)

@@ -1,11 +1,15 @@
 """Questions and the KV they find: none yet, some, and what is kept of what they computed."""
 
+import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from appliance.answers import AnswerText
 from appliance.service import Answer, Appliance
+from appliance.settings import Settings
 from storage.catalog import BlockRow
 from storage.errors import DiskFull
 from storage.store import BlockStore
@@ -120,7 +124,8 @@ def test_a_block_that_cannot_be_read_now_costs_its_computing(
     ask(appliance)  # everything is in memory
     files = files_of(appliance.home.blocks)
     expected = appliance.answer(QUESTION, strategy=strategy, top_k=3, max_new_tokens=12)
-    load, refused = BlockStore.load, []
+    load = BlockStore.load
+    refused: list[str] = []
 
     def failing(self: BlockStore, row: BlockRow, *others: Any) -> Any:
         if not refused:
@@ -159,3 +164,30 @@ def test_auto_computes_what_is_absent_with_the_prompt_and_keeps_it_for_the_next(
         "choice": "reuse",
         "reason": "asked for",
     }
+
+
+def test_a_stopped_answer_computes_nothing_more(appliance: Appliance, sample_files: Path, reads: list[str]) -> None:
+    appliance.ingest([sample_files], kv="idle")
+    stream = appliance.ask(QUESTION, top_k=3, max_new_tokens=12)
+    for event in stream:
+        if isinstance(event, AnswerText):
+            break
+    stream.close()  # type: ignore[attr-defined]
+    stop = threading.Event()
+    stop.set()
+    assert appliance.answer(QUESTION, top_k=3, max_new_tokens=12, stop=stop).answer_ids == ()
+    assert reads == []
+    assert ready_blocks(appliance.settings.home) == []
+
+
+def test_without_room_on_disk_nothing_is_computed_in_vain(
+    settings: Settings, sample_files: Path, reads: list[str]
+) -> None:
+    with Appliance.open(replace(settings, disk_bytes=0)) as appliance:
+        report = appliance.ingest([sample_files])
+        assert (report.chunks_without_room, report.kv_bytes, report.error) == (report.chunks, 0, None)
+        first = appliance.answer(QUESTION, top_k=3, max_new_tokens=12)
+        assert first.answer_ids == appliance.answer(QUESTION, top_k=3, max_new_tokens=12).answer_ids != ()
+        assert first.warnings == ()
+    assert reads == []
+    assert ready_blocks(settings.home) == []

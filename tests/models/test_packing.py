@@ -6,11 +6,13 @@ import pytest
 import torch
 from torch import nn
 
+from models.embedding import EmbeddingModel
 from models.errors import DeviceUnavailable
 from models.loading import load_language_model
 from models.packing import PackedLinear, choose_linears, pack_linears
 from tests.models.conftest import run, sample_prompt
 from tests.models.tiny import save_tiny_model
+from tests.models.tiny_encoder import save_tiny_encoder
 
 CPU = torch.device("cpu")
 packs = choose_linears("auto", CPU, torch.bfloat16, "bf16").name == "packed"
@@ -51,6 +53,22 @@ def test_every_linear_below_is_replaced_and_its_weights_freed() -> None:
     assert pack_linears(layers) == 2
     assert not any(isinstance(module, nn.Linear) for module in layers.modules())
     assert sum(parameter.numel() for parameter in layers.parameters()) == 0
+
+
+@needs_packing
+def test_a_packed_question_is_nearly_the_same_vector(tmp_path: Path) -> None:
+    embedding = EmbeddingModel.load(save_tiny_encoder(tmp_path / "encoder", ["valve", "rust", "monday"], 64))
+    questions = ["Who replaced the valve?", "a", "Rust ate the valve; Ines replaced it on Monday. " * 3]
+    plain = [embedding.embed_question(question) for question in questions]
+    windows = [found.copy() for found in embedding.embed_windows(questions)]
+    embedding.pack_questions()
+    for question, expected in zip(questions, plain, strict=True):
+        found = embedding.embed_question(question)
+        assert found.dtype == expected.dtype
+        assert float(found @ expected) > 0.999
+        assert not (found == expected).all(), "nothing was packed"
+    for found, expected in zip(embedding.embed_windows(questions), windows, strict=True):
+        assert (found == expected).all(), "what is stored must not depend on packing"
 
 
 def test_only_bfloat16_on_a_cpu_is_packed() -> None:
