@@ -1,7 +1,8 @@
 """Running a calibration: questions from the user's own documents, every codec, the profile that follows."""
 
+import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -93,7 +94,7 @@ def run_calibration(
         prompts = [prompt_of(engine.template, question, limit).prompt for question in asked]
         wanted = tuple(dict.fromkeys((REFERENCE, *(pairs or calibration_pairs()))))
         measured = measure_codecs(engine.executor, prompts, wanted, progress, False, appliance.turns.background)
-        rows, refused = rows_of(measured)
+        rows, refused = _usable(*rows_of(measured))
         kl_bf16 = next((row.kl for row in rows if row.name == REFERENCE.name), None)
         if kl_bf16 is None:
             raise ApplianceError(f"bf16 itself cannot hold this model's KV ({refused[REFERENCE.name]})")
@@ -118,12 +119,19 @@ def run_calibration(
     return CalibrationReport(calibration, rows, tuple(notes))
 
 
+def _usable(rows: Sequence[CodecRow], refused: Mapping[str, str]) -> tuple[tuple[CodecRow, ...], dict[str, str]]:
+    """Rows whose numbers can be kept and compared; the others are refused, too."""
+    lost = {row.name: "its KL is not a finite number" for row in rows if not math.isfinite(row.kl)}
+    return tuple(row for row in rows if row.name not in lost), {**refused, **lost}
+
+
 def _check(appliance: Appliance, questions: int, bounds: tuple[float, ...]) -> None:
     if not appliance.writable:
         raise ApplianceError("another process uses this data folder: stop it, or name another with --home")
     if questions < 1:
         raise ApplianceError(f"questions is {questions}: ask at least 1")
-    if len(bounds) != len(DEFAULT_SHARES) or any(not low <= high for low, high in pairwise((0.0, *bounds))):
+    rising = all(low <= high and math.isfinite(high) for low, high in pairwise((0.0, *bounds)))
+    if len(bounds) != len(DEFAULT_SHARES) or not rising:
         raise ApplianceError(
             f"bounds are {', '.join(f'{bound:g}' for bound in bounds)}: give {len(DEFAULT_SHARES)}, the hottest class"
             " first, none below the one before, as 0.001,0.002,0.005,0.01"

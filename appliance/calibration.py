@@ -7,9 +7,10 @@ one fingerprint: of another model, or other weights, it does not count.
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from storage.codec_names import is_known
 from storage.codec_pair import CodecPair
 from storage.durable import publish_bytes
 from storage.errors import StorageError
@@ -77,6 +78,16 @@ def calibrated(
     return Calibration(fingerprint, model, date, data, questions, bounds, tuple(measurements), profile)
 
 
+def measured_choice(home: Home, fingerprint: str) -> tuple[Profile, str]:
+    """The `measured` profile of this model, and in one line where it comes from; without a calibration that counts
+    the profile before calibrating, whose classes say why."""
+    found = find_calibration(home, fingerprint)
+    if found.calibration is not None:
+        return found.calibration.profile, found.reason
+    profile = measured_profile(())
+    return replace(profile, classes=tuple(replace(each, reason=found.reason) for each in profile.classes)), found.reason
+
+
 def load_calibration(home: Home, fingerprint: str) -> Calibration | None:
     """The calibration of this model, or None; `find_calibration` says why."""
     return find_calibration(home, fingerprint).calibration
@@ -93,6 +104,11 @@ def find_calibration(home: Home, fingerprint: str) -> CalibrationFound:
         return CalibrationFound(None, str(error))
     if calibration.fingerprint != fingerprint:
         return CalibrationFound(None, str(_damaged()))
+    unknown = [each.codec for each in calibration.profile.classes if not is_known(each.codec)]
+    if unknown:
+        return CalibrationFound(
+            None, f"{FILE_NAME} names the codec {unknown[0].name[:40]!r}, unknown here: run `appliance calibrate` again"
+        )
     return CalibrationFound(calibration, f"calibrated {calibration.date}, {calibration.questions} questions")
 
 

@@ -82,10 +82,11 @@ class Engine:
         self.executor.close()
 
 
-def open_engine(settings: Settings, *, for_timing: bool = False) -> Engine:
+def open_engine(settings: Settings, *, for_timing: bool = False, keep: bool = True) -> Engine:
     """Load both models. Raises ModelMissing, ModelRefused, DeviceUnavailable.
 
-    Only `for_timing`, which benches alone ask for, may the model be one of random weights (`random:SHAPE`).
+    Only `for_timing`, which benches alone ask for, may the model be one of random weights (`random:SHAPE`). Without
+    `keep` nothing is noted in the data folder: another process writes there.
     """
     home = Home(settings.home)
     device, reason = choose_device(settings.device)
@@ -95,7 +96,7 @@ def open_engine(settings: Settings, *, for_timing: bool = False) -> Engine:
         model = load_random_model(settings.model, device, settings.weights, words, *twins)
     else:
         digests = _kept_file(home, "digests.json")
-        model = load_language_model(resolve_model(settings.model), device, settings.weights, digests, *twins)
+        model = load_language_model(resolve_model(settings.model), device, settings.weights, digests, *twins, keep)
     template = PromptTemplate(model.tokenizer, model.name)
     head = ",".join(str(token) for token in template.head)
     fingerprint = digest_fields([model.identity, head, CHUNK_TEMPLATE])
@@ -119,7 +120,7 @@ def open_engine(settings: Settings, *, for_timing: bool = False) -> Engine:
         "context": settings.context,
         "window_tokens": str(model.window),
     }
-    if (file := _kept_file(home, "engine.json")) is not None:
+    if keep and (file := _kept_file(home, "engine.json")) is not None:
         _remember(file, {**choices, "fingerprint": fingerprint})
     return Engine(
         model=model,

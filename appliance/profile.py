@@ -1,10 +1,10 @@
 """Which profile a process works with: what was asked for, and for `measured` what `appliance calibrate` found."""
 
-from appliance.calibration import load_calibration
+from appliance.calibration import measured_choice
 from storage.codecs import CODECS, CodecPair
 from storage.errors import StorageError
 from storage.home import Home
-from storage.profiles import Profile, fixed_profile, measured_profile, paper_profile
+from storage.profiles import Profile, fixed_profile, paper_profile
 
 PROFILES = ("measured", "paper")
 
@@ -14,8 +14,7 @@ def choose_profile(asked: str, home: Home, fingerprint: str) -> Profile:
     if asked == "paper":
         return paper_profile()
     if asked == "measured":
-        calibration = load_calibration(home, fingerprint)
-        return measured_profile(()) if calibration is None else calibration.profile
+        return measured_choice(home, fingerprint)[0]
     pair = CodecPair.named(asked)
     for name in (pair.keys, pair.values):
         if name not in CODECS:

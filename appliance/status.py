@@ -4,24 +4,30 @@ import json
 import platform
 import shutil
 import sqlite3
+from collections.abc import Mapping
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from appliance.calibration import measured_choice
 from appliance.disk_budget import disk_limit
 from appliance.hotness_classes import ClassifiedBlock, classified_blocks
 from appliance.settings import Settings
 from storage.catalog import Catalog, CatalogMissing
+from storage.durable import publish_bytes
 from storage.errors import StorageError
 from storage.home import Home
-from storage.profiles import Profile, profile_from_json
+from storage.profiles import MEASURED, Profile, profile_from_json
 
 _PACKAGES = ("torch", "transformers", "faiss-cpu", "gradio", "sqlite-utils", "numba")
 # Before this release two connections that write at once can damage a WAL database; one writer is safe.
 _SAFE_SQLITE = (3, 51, 3)
 
 
-_NOT_SHOWN = ("fingerprint", "profile")
+ENGINE_FILE = "engine.json"
+TIER_REFUSALS, TIER_FAILURES, LEASES_EXPIRED = "tier_refusals", "tier_failures", "leases_expired"
+_NOT_SHOWN = ("fingerprint", "profile", "memory", "idle_failure")
 _NOTHING_STORED: dict[str, Any] = {
     "collections": [],
     "documents": 0,
@@ -44,8 +50,10 @@ def read_status(settings: Settings, hot: int | None = None) -> dict[str, Any]:
     Raises CatalogDamaged.
     """
     home = Home(settings.home)
-    engine = last_engine(home, settings.model)
-    stored = _stored(home, engine, hot)
+    engine, profile, chosen_by = _current_choices(home, last_engine(home, settings.model))
+    stored = _stored(home, engine, profile, hot)
+    if stored["profile"] is not None:
+        stored["profile"]["reason"] = chosen_by
     folder = Home(_existing(home.root))
     status: dict[str, Any] = {
         "home": str(home.root),
@@ -53,6 +61,8 @@ def read_status(settings: Settings, hot: int | None = None) -> dict[str, Any]:
         "embedding": Path(settings.embedding).name,
         **stored,
         "engine": {name: choice for name, choice in engine.items() if name not in _NOT_SHOWN},
+        "memory": _loaded(engine.get("memory")),
+        "idle_failure": engine.get("idle_failure"),
         "disk_budget_bytes": disk_limit(folder, stored["kv_bytes"], settings.disk_bytes),
         "disk_free_bytes": shutil.disk_usage(folder.root).free,
         "versions": {
@@ -66,8 +76,42 @@ def read_status(settings: Settings, hot: int | None = None) -> dict[str, Any]:
     return status
 
 
-def _stored(home: Home, engine: dict[str, str], hot: int | None) -> dict[str, Any]:
-    profile = _profile(engine)
+def remember_memory(
+    home: Home, memory: Mapping[str, Mapping[str, Any]], reason: str, idle_failure: str | None = None
+) -> None:
+    """Keep what the memory tiers were granted and did (`BlockStore.memory`), and why, for `read_status`.
+
+    Beside the last choices, and gone with them: where no model was loaded nothing is kept. Never fails: a full disk
+    loses a note. Only for the process that writes.
+    """
+    file = home.root / ENGINE_FILE
+    try:
+        known = json.loads(file.read_text())
+    except (OSError, ValueError, RecursionError):
+        return
+    if not isinstance(known, dict):
+        return
+    kept = {**known, "memory": json.dumps({**memory, "reason": reason})}
+    kept |= {} if idle_failure is None else {"idle_failure": idle_failure}
+    with suppress(StorageError, OSError):
+        publish_bytes(file, [json.dumps(kept, indent=1).encode()], home.temporary, sync_directory=False)
+
+
+def count_memory_troubles(catalog: Catalog, memory: Mapping[str, Mapping[str, Any]]) -> None:
+    """Add what went wrong in the memory tiers of this process to the counters; once, when it ends. Never fails."""
+    tiers = [state for state in memory.values() if "refusals" in state]
+    found = {
+        TIER_REFUSALS: sum(tier["refusals"] for tier in tiers),
+        TIER_FAILURES: sum(tier.get("failures", 0) for tier in tiers),
+        LEASES_EXPIRED: memory.get("leases", {}).get("expired", 0),
+    }
+    with suppress(StorageError):  # a full disk
+        for event, amount in found.items():
+            if amount:
+                catalog.count(event, amount)
+
+
+def _stored(home: Home, engine: dict[str, str], profile: Profile | None, hot: int | None) -> dict[str, Any]:
     try:
         catalog = Catalog.open(home, read_only=True)
     except CatalogMissing:
@@ -99,11 +143,28 @@ def _stored(home: Home, engine: dict[str, str], hot: int | None) -> dict[str, An
         return stored if hot is None else {**stored, "hot": _hot(catalog, fingerprint, hot)}
 
 
-def _profile(engine: dict[str, str]) -> Profile | None:
-    """The profile of the last process, if it kept one that can be read."""
+def _current_choices(home: Home, engine: dict[str, str]) -> tuple[dict[str, str], Profile | None, str]:
+    """The last process's choices, its profile if it can be read, and where that is from.
+
+    `measured` is what the calibration says now: that may be later than the process that was opened last.
+    """
     try:
-        return profile_from_json(json.loads(engine["profile"]))
-    except (KeyError, ValueError, StorageError):
+        profile = profile_from_json(json.loads(engine["profile"]))
+    except (KeyError, ValueError, RecursionError, OverflowError, StorageError):
+        return engine, None, ""
+    if profile.name != MEASURED or "fingerprint" not in engine:
+        return engine, profile, profile.classes[-1].reason
+    current, reason = measured_choice(home, engine["fingerprint"])
+    if current != profile:
+        engine = {**engine, "codec": f"{current.coldest}: {current.classes[-1].reason}"}
+    return engine, current, reason
+
+
+def _loaded(text: str | None) -> Any:
+    """What was kept as JSON, if it can be read."""
+    try:
+        return None if text is None else json.loads(text)
+    except (ValueError, RecursionError):
         return None
 
 
@@ -136,8 +197,8 @@ def last_engine(home: Home, model: str) -> dict[str, str]:
     Empty before the first, and where the last process loaded another model.
     """
     try:
-        found = json.loads((home.root / "engine.json").read_text())
-    except (OSError, ValueError):
+        found = json.loads((home.root / ENGINE_FILE).read_text())
+    except (OSError, ValueError, RecursionError):
         return {}
     if not isinstance(found, dict) or found.get("model") != Path(model).name:
         return {}

@@ -2,14 +2,13 @@
 
 import mmap
 import threading
-from collections import defaultdict
+from collections import OrderedDict
 from contextlib import suppress
 from typing import Protocol
 
 import numpy as np
 
-from storage.blocks.layout import ALIGNMENT_BYTES
-
+PAGE_BYTES = 4096
 # Blocks differ by a few tokens: sizes are rounded up by at most a sixteenth, so that their memory fits each other.
 _STEPS = 16
 HUGE_PAGE_BYTES = 2 << 20
@@ -33,16 +32,17 @@ class AlignedBuffers:
     def __init__(self, spare_bytes: int = 256 << 20) -> None:
         self._spare_bytes = spare_bytes
         self._held_bytes = 0
-        self._spare: dict[int, list[np.ndarray]] = defaultdict(list)
+        self._spare: OrderedDict[int, list[np.ndarray]] = OrderedDict()  # by size, the one used longest ago first
         self._lock = threading.Lock()
 
     def take(self, size_bytes: int) -> np.ndarray:
         """An array of exactly so many bytes; its contents are undefined. Raises MemoryError."""
         capacity = capacity_bytes(size_bytes)
         with self._lock:
-            if self._spare[capacity]:
+            spare = self._used(capacity)
+            if spare:
                 self._held_bytes -= capacity
-                return self._spare[capacity].pop()[:size_bytes]
+                return spare.pop()[:size_bytes]
         try:
             return self.allocate(capacity)[:size_bytes]
         except MemoryError:
@@ -51,14 +51,26 @@ class AlignedBuffers:
         return self.allocate(capacity)[:size_bytes]
 
     def give(self, buffer: np.ndarray) -> None:
-        """Take a buffer back. Nobody may read it afterwards. Dropped when enough spare memory is held."""
+        """Take a buffer back. Nobody may read it afterwards.
+
+        Where enough spare memory is held, that of the sizes used longest ago goes; this one where there is no other.
+        """
         whole, capacity = buffer.base, capacity_bytes(buffer.nbytes)
         if not isinstance(whole, np.ndarray) or whole.nbytes != capacity or whole.ctypes.data != buffer.ctypes.data:
             return
+        dropped: list[np.ndarray] = []  # freed after the lock
         with self._lock:
+            spare = self._used(capacity)
+            while self._held_bytes + capacity > self._spare_bytes >= capacity and len(self._spare) > 1:
+                size = next(iter(self._spare))
+                if self._spare[size]:
+                    dropped.append(self._spare[size].pop())
+                    self._held_bytes -= size
+                else:
+                    del self._spare[size]
             if self._held_bytes + capacity <= self._spare_bytes:
                 self._held_bytes += capacity
-                self._spare[capacity].append(whole)
+                spare.append(whole)
 
     def drop_spare(self) -> int:
         """Give the memory that nobody uses back to the system; returns the bytes."""
@@ -66,6 +78,12 @@ class AlignedBuffers:
             dropped, self._held_bytes = self._held_bytes, 0
             self._spare.clear()
         return dropped
+
+    def _used(self, capacity: int) -> list[np.ndarray]:
+        """The spare memory of this size, which is noted as the one used last."""
+        spare = self._spare.setdefault(capacity, [])
+        self._spare.move_to_end(capacity)
+        return spare
 
     def allocate(self, size_bytes: int) -> np.ndarray:
         """Fresh memory, uint8 `[size_bytes]`, on a page. Raises MemoryError."""
@@ -95,6 +113,6 @@ def map_aligned(size_bytes: int) -> np.ndarray:
 
 def capacity_bytes(size_bytes: int) -> int:
     """What is allocated for so many bytes: whole pages, at most a sixteenth more than asked for."""
-    pages = max(1, -(-size_bytes // ALIGNMENT_BYTES))
+    pages = max(1, -(-size_bytes // PAGE_BYTES))
     step = max(1, (1 << (pages.bit_length() - 1)) // _STEPS)
-    return -(-pages // step) * step * ALIGNMENT_BYTES
+    return -(-pages // step) * step * PAGE_BYTES

@@ -43,18 +43,19 @@ class Serving:
     def load(self, path: Path, expected: BlockExpectation, on_layers: OnLayers | None = None) -> Lease:
         """As BlockStore.load says. Several threads that ask for the same cold block each read it; one copy is kept."""
         before = self.stack.retirements
-        found = self.stack.find(expected.key, path.name)
-        if found is None:
-            found = self._read(path, expected, on_layers)
-        elif on_layers is not None:
-            try:
-                on_layers(found.block, range(found.block.header.geometry.layers))
-            except BaseException:
-                found.release()
-                raise
+        number = self.leases.begin()  # `on_layers` uses the block already
+        try:
+            found = self.stack.find(expected.key, path.name)
+            if found is None:
+                found = self._read(path, expected, on_layers)
+            elif on_layers is not None:
+                _hand_on(found, on_layers)
+        except BaseException:
+            self.leases.cancel(number)
+            raise
         if self.stack.retirements != before:  # perhaps of this block, between looking it up and keeping it
             self.stack.forget(expected.key)
-        return self.leases.issue(found)
+        return self.leases.issue(found, number)
 
     def check(self, path: Path, expected: BlockExpectation) -> None:
         """Read a file whole, past the tiers. Raises BlockDamaged."""
@@ -77,3 +78,12 @@ class Serving:
     def _give_back(self, block: EncodedBlock) -> None:
         if block.buffer is not None:
             self._buffers.give(block.buffer)
+
+
+def _hand_on(found: Lease, on_layers: OnLayers) -> None:
+    """All layers at once; where `on_layers` raises, the lease is released."""
+    try:
+        on_layers(found.block, range(found.block.header.geometry.layers))
+    except BaseException:
+        found.release()
+        raise

@@ -36,7 +36,7 @@ def open_and_estimate(settings: Settings, paths: Sequence[Path], collection: str
     except CatalogMissing:
         catalog = None
     try:
-        engine = open_engine(settings)
+        engine = open_engine(settings, keep=False)
         try:
             return estimate(paths, engine, catalog, settings, collection, kv)
         finally:

@@ -16,11 +16,11 @@ _READ_BYTES = 8 << 20
 _IGNORED = ("_name_or_path", "_commit_hash", "transformers_version", "architectures")
 
 
-def weights_digest(folder: Path, cache: Path | None) -> str:
+def weights_digest(folder: Path, cache: Path | None, remember: bool = True) -> str:
     """XXH3-128 over all `*.safetensors` of a model folder, in name order.
 
     Hashing 16 GB takes seconds, so `cache` (a JSON file) remembers the digest by name, size, inode and
-    times of change; a cache that cannot be written is let be.
+    times of change; a cache that cannot be written is let be. Without `remember` it is only read.
     """
     files = sorted(folder.glob("*.safetensors"))
     stamp = [_stamp(file.name, file.stat()) for file in files]
@@ -34,7 +34,7 @@ def weights_digest(folder: Path, cache: Path | None) -> str:
         with file.open("rb") as stream:
             while data := stream.read(_READ_BYTES):
                 digest.update(data)
-    if cache is not None:
+    if cache is not None and remember:
         known[str(folder.resolve())] = {"stamp": stamp, "digest": digest.hexdigest()}
         with suppress(OSError):
             cache.write_text(json.dumps(known))

@@ -40,10 +40,12 @@ def load_language_model(
     digest_cache: Path | None = None,
     linears: str = "auto",
     attention: str = "auto",
+    remember: bool = True,
 ) -> LanguageModel:
     """Load and check a model. Raises ModelMissing, ModelRefused or DeviceUnavailable with one line each.
 
-    `linears` is one of models.packing.LINEARS, `attention` is `auto` or `plain`.
+    `linears` is one of models.packing.LINEARS, `attention` is `auto` or `plain`. Without `remember` `digest_cache` is
+    only read.
     """
     name = folder.name
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
@@ -69,7 +71,7 @@ def load_language_model(
         pack_linears(model.model.layers)
     identity = model_identity(
         config.to_dict(),
-        weights_digest(folder, digest_cache),
+        weights_digest(folder, digest_cache, remember),
         tokenizer.backend_tokenizer.to_str(),
         (str(dtype), weights),
     )

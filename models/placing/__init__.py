@@ -35,6 +35,8 @@ def choose_placers(asked: str = "auto", device: torch.device | None = None) -> P
         raise DeviceUnavailable(f"placer {asked!r} is unknown: choose one of {', '.join(PLACERS)}")
     if asked == "plain":
         return PlacerChoice((PlainPlacer(),), "asked for")
+    if asked == "compiled" and device is not None and device.type != "cpu":
+        raise DeviceUnavailable(f"the compiled placer serves a CPU only, not {device}: use --placer auto")
     on_gpu = torch.cuda.is_available() if device is None else device.type == "cuda"
     placers: list[Placer] = []
     reasons: list[str] = []

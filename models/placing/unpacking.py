@@ -59,7 +59,7 @@ def packed4(codes: Array, rows: int, dim: int, tile: Array) -> None:
             high[j] = _F32(code[j] >> _U8(4))
 
 
-@numba.njit(inline="always", **COMPILE)
+@numba.njit(**COMPILE)
 def packed(codes: Array, kind: int, rows: int, dim: int, row_bytes: int, out: Array) -> None:
     """Codes of two planes to a byte each, `out[rows * dim]`."""
     if kind == forms.PACKED6:

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from storage.blocks.layout import BlockLayout, block_layout
+from storage.buffers import capacity_bytes
 from storage.codecs import CodecPair, find_codec
 from storage.codecs.base import TORCH_DTYPES
 from storage.geometry import Geometry
@@ -57,10 +58,10 @@ class EncodedBlock:
 
     @property
     def size_bytes(self) -> int:
-        """Memory held by the block."""
+        """Memory held by the block: of a buffer all that was allocated for it."""
         if self.device_data is not None:
             return self.device_data.nbytes
-        return int(self.data.nbytes if self.buffer is None else self.buffer.nbytes)
+        return self.data.nbytes if self.buffer is None else capacity_bytes(self.buffer.nbytes)
 
     def parts(self, side: str, layers: range | None = None) -> dict[str, torch.Tensor]:
         """The parts of the keys (`k`) or values (`v`), each `[layers, …]`, as views of `data` where possible.

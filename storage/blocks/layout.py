@@ -4,11 +4,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from storage.buffers import PAGE_BYTES
 from storage.codecs import PartSpec, find_codec
 from storage.codecs.base import DTYPE_BYTES
 from storage.geometry import Geometry
 
-ALIGNMENT_BYTES = 4096
+ALIGNMENT_BYTES = PAGE_BYTES
 PADDING_NAME = "padding"
 
 

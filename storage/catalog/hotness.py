@@ -81,7 +81,11 @@ class Hotness(Section):
             scored = ((self._decayed(score, at, now), -chunk_id, uses) for chunk_id, score, at, uses in rows)
             best = heapq.nlargest(limit, scored)
             described = _described(sqlite, [-negative for _, negative, _ in best], fingerprint)
-        return [HotChunk(*(-negative, *described[-negative], score, uses)) for score, negative, uses in best]
+        return [
+            HotChunk(*(-negative, *described[-negative], score, uses))
+            for score, negative, uses in best
+            if -negative in described  # its document may be deleted between the two looks
+        ]
 
     def ranked_blocks(
         self, fingerprint: str | None = None, kind: str | None = None, context: str | None = None

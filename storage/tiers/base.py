@@ -107,12 +107,12 @@ class Tier(ABC):
     def offer(self, block: EncodedBlock, evict: bool = True) -> Lease | None:
         """Keep a block that lies in memory of `take` and lease it, or return None and keep nothing (no room).
 
-        A block of this key that is here already wins: its lease is returned, the offered memory is given back.
-        Without `evict` only room that is free is used.
+        A block of this key that is here already wins, unless it is an older encoding: its lease is returned, the
+        offered memory is given back. Without `evict` only room that is free is used.
         """
 
     @abstractmethod
-    def admit(self, block: EncodedBlock) -> Lease | None:
+    def admit(self, block: EncodedBlock, evict: bool = True) -> Lease | None:
         """As `offer`, for a block that lies elsewhere, in host memory: it is copied."""
 
     @abstractmethod
@@ -125,11 +125,11 @@ class Tier(ABC):
 
     @abstractmethod
     def resize(self, budget_bytes: int) -> None:
-        """From now on hold at most so many bytes; what is over and not leased is evicted."""
+        """From now on hold at most so many bytes; what is over is evicted, leased blocks once they are released."""
 
     @abstractmethod
     def limit_blocks(self, blocks: int | None) -> None:
-        """Hold at most so many blocks besides the budget in bytes; None lifts the limit."""
+        """Hold at most so many blocks besides the budget in bytes, as `resize` does; None lifts the limit."""
 
     @abstractmethod
     def shed(self) -> int:

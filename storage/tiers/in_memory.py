@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from storage.blocks import EncodedBlock
+from storage.buffers import capacity_bytes
 from storage.tiers.base import Lease, Tier, TierState, once
 from storage.tiers.memory import Memory
 
@@ -34,6 +35,7 @@ class MemoryTier(Tier):
         self._memory = memory
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
         self._used_bytes = 0
+        self._moving = 0
         self._hits = 0
         self._refusals = 0
         self._reason = ""
@@ -50,7 +52,7 @@ class MemoryTier(Tier):
 
     def take(self, size_bytes: int) -> np.ndarray | None:
         with self._lock:
-            if size_bytes > self.budget_bytes or self.budget_blocks == 0:
+            if capacity_bytes(size_bytes) > self.budget_bytes or self.budget_blocks == 0:
                 return None
             if self._takes_to_skip:
                 self._takes_to_skip -= 1
@@ -67,36 +69,39 @@ class MemoryTier(Tier):
     def offer(self, block: EncodedBlock, evict: bool = True) -> Lease | None:
         key, size = block.header.key, block.size_bytes
         with self._lock:
-            entry = self._entries.get(key)
+            entry = self._current(block)
             if entry is not None:
                 return self._instead(key, entry, block)
             if not self._make_room(size, evict):
                 return None
-            self._used_bytes += size  # held for this block while it moves, which is done without the lock
+            self._reserve(size, 1)  # held for this block while it moves, which is done without the lock
+        settled = None
         try:
             settled = self._memory.settle(block)
         except (MemoryError, RuntimeError) as refusal:
             self._refused(refusal)
-            with self._lock:
-                self._used_bytes -= size
             return None
+        finally:
+            if settled is None:
+                with self._lock:
+                    self._reserve(-size, -1)
         with self._lock:
-            self._used_bytes += settled.size_bytes - size
-            entry = self._entries.get(key)
+            self._reserve(-size, -1)
+            entry = self._current(block)
             if entry is not None:  # another thread was faster
-                self._used_bytes -= settled.size_bytes
                 return self._instead(key, entry, block)
             if settled is not block:
                 self._free(block)
+            self._used_bytes += settled.size_bytes
             entry = self._entries[key] = _Entry(settled)
             return self._leased(key, entry)
 
-    def admit(self, block: EncodedBlock) -> Lease | None:
+    def admit(self, block: EncodedBlock, evict: bool = True) -> Lease | None:
         buffer = self.take(block.data.nbytes)
         if buffer is None:
             return None
         buffer[:] = block.data
-        kept = self.offer(EncodedBlock(block.header, buffer, buffer))
+        kept = self.offer(EncodedBlock(block.header, buffer, buffer), evict)
         if kept is None:
             self.give(buffer)
         return kept
@@ -111,17 +116,12 @@ class MemoryTier(Tier):
     def resize(self, budget_bytes: int) -> None:
         with self._lock:
             self.budget_bytes = budget_bytes
-            for key in self._unused():
-                if self._used_bytes <= budget_bytes:
-                    break
-                self._retire(key)
+            self._evict_what_is_over()
 
     def limit_blocks(self, blocks: int | None) -> None:
         with self._lock:
             self.budget_blocks = blocks
-            if blocks is not None:
-                for key in self._unused()[: max(0, len(self._entries) - blocks)]:
-                    self._retire(key)
+            self._evict_what_is_over()
 
     def shed(self) -> int:
         with self._lock:
@@ -156,6 +156,20 @@ class MemoryTier(Tier):
         self._entries.move_to_end(key)
         return Lease(entry.block, self.name, once(lambda: self._release(entry)))
 
+    def _current(self, offered: EncodedBlock) -> _Entry | None:
+        """The entry of the offered block, or of a newer encoding of it; an older one is retired.
+
+        Of two encodings of one generation the one that is offered was read for a row that is in use now.
+        """
+        entry = self._entries.get(offered.header.key)
+        if entry is None:
+            return None
+        here = entry.block.header
+        if here.file_name == offered.header.file_name or here.generation > offered.header.generation:
+            return entry
+        self._retire(here.key)
+        return None
+
     def _instead(self, key: str, entry: _Entry, offered: EncodedBlock) -> Lease:
         """The lease of the block that was here first."""
         if offered.buffer is not entry.block.buffer:
@@ -165,7 +179,10 @@ class MemoryTier(Tier):
     def _release(self, entry: _Entry) -> None:
         with self._lock:
             entry.leases -= 1
-            self._free_if_unused(entry)
+            if entry.leases == 0 and not entry.retired and self._is_over():
+                self._retire(entry.block.header.key)
+            else:
+                self._free_if_unused(entry)
 
     def _retire(self, key: str) -> None:
         entry = self._entries.pop(key, None)
@@ -186,10 +203,29 @@ class MemoryTier(Tier):
         """Keys that may be evicted, the least recently used first."""
         return [key for key, entry in self._entries.items() if entry.leases == 0]
 
+    def _reserve(self, size_bytes: int, blocks: int) -> None:
+        self._used_bytes += size_bytes
+        self._moving += blocks
+
+    def _blocks_over(self, more: int = 0) -> int:
+        """How many blocks are over the limit (below 0: how many more may come), with so many more of them."""
+        limit = self.budget_blocks
+        return 0 if limit is None else len(self._entries) + self._moving + more - limit
+
+    def _is_over(self) -> bool:
+        return self._used_bytes > self.budget_bytes or self._blocks_over() > 0
+
+    def _evict_what_is_over(self) -> None:
+        """As far as it is not leased: those go when they are released."""
+        for key in self._unused():
+            if not self._is_over():
+                break
+            self._retire(key)
+
     def _make_room(self, size_bytes: int, evict: bool) -> bool:
         """Evict until one more block of so many bytes fits; changes nothing and says False where that cannot be."""
         room = self.budget_bytes - self._used_bytes
-        over = 0 if self.budget_blocks is None else len(self._entries) + 1 - self.budget_blocks
+        over = self._blocks_over(more=1)
         victims: list[str] = []
         for key, entry in self._entries.items() if evict else ():
             if room >= size_bytes and over <= 0:

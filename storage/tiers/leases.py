@@ -22,15 +22,24 @@ class Leases:
         self._expired_before = 0
         self._lock = threading.Lock()
 
-    def issue(self, lease: Lease) -> Lease:
-        """A lease of the same block, counted and with an end; releasing it releases `lease`."""
+    def begin(self) -> int:
+        """Count a lease and let it age from here on, before its block is there. Then `issue` or `cancel` it."""
         ends = self._clock() + self._age_s
         with self._lock:
             number = next(self._numbers)
             self._ends[number] = ends
+        return number
+
+    def issue(self, lease: Lease, number: int | None = None) -> Lease:
+        """A lease of the same block, counted and with an end; releasing it releases `lease`.
+
+        `number` is of `begin`; None: it begins here.
+        """
+        number = self.begin() if number is None else number
+        ends = self._ends[number]
 
         def release() -> None:
-            self._forget(number)
+            self.cancel(number)
             lease.release()
 
         return Lease(lease.block, lease.tier, once(release), lambda: self._clock() < ends)
@@ -47,7 +56,8 @@ class Leases:
         with self._lock:
             return self._expired_before + sum(ends <= now for ends in self._ends.values())
 
-    def _forget(self, number: int) -> None:
+    def cancel(self, number: int) -> None:
+        """What began came to nothing, or is over."""
         now = self._clock()
         with self._lock:
             self._expired_before += self._ends.pop(number) <= now

@@ -1,6 +1,8 @@
 """The memories behind the tiers: plain, page-locked, a device's own."""
 
+import ctypes
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from dataclasses import replace
 from weakref import finalize
 
@@ -80,12 +82,23 @@ class LockedBuffers(AlignedBuffers):
         """Lock the array's pages. Raises MemoryError."""
         code = int(torch.cuda.cudart().cudaHostRegister(raw.ctypes.data, raw.nbytes, 0))  # type: ignore[no-untyped-call]
         if code:
+            forget_cuda_error()
             raise MemoryError(f"{raw.nbytes} bytes cannot be page-locked (CUDA error {code})")
 
     @staticmethod
     def unlock(address: int) -> None:
         """Unlock what `lock` locked, before it is freed."""
-        torch.cuda.cudart().cudaHostUnregister(address)  # type: ignore[no-untyped-call]
+        if int(torch.cuda.cudart().cudaHostUnregister(address)):  # type: ignore[no-untyped-call]
+            forget_cuda_error()
+
+
+def forget_cuda_error() -> None:
+    """Clear the error that the CUDA runtime keeps for this thread: torch would raise it at its next kernel launch.
+
+    torch does not bind cudaGetLastError, so it is looked up in the libraries that torch itself is linked to.
+    """
+    with suppress(AttributeError):  # a torch without CUDA
+        ctypes.CDLL(torch._C.__file__).cudaGetLastError()
 
 
 def find_memory(tier: str, device: str, plain: AlignedBuffers) -> Memory:

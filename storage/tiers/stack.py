@@ -3,12 +3,18 @@
 import threading
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from storage.buffers import Buffers
 from storage.placement import Placement
-from storage.tiers.base import DISK, Lease, Tier
-from storage.tiers.destination import FAILURES, Destination
+from storage.tiers.base import DISK, Lease, Tier, TierState
+from storage.tiers.destination import Destination
+from storage.tiers.guard import Guard
+
+_FAILED = TierState(
+    kind="failed", budget_bytes=0, budget_blocks=None, used_bytes=0, blocks=0, hits=0, refusals=0, reason="it raises"
+)
 
 
 class TierStack:
@@ -21,14 +27,14 @@ class TierStack:
         self.tiers = tuple(tiers)
         self._staging = staging
         self._placement = placement
-        self._failures = dict.fromkeys([tier.name for tier in tiers], 0)
+        self._guard = Guard(tiers)
         self._counting = threading.Lock()
         self.retirements = 0
 
     def place_by(self, placement: Placement) -> None:
         """From now on blocks go where `placement` says. Nothing is moved before it is asked for."""
         for tier in self.tiers:
-            tier.limit_blocks(placement.budget_blocks.get(tier.name))
+            self._guard.asked(tier, partial(tier.limit_blocks, placement.budget_blocks.get(tier.name)), None)
         self._placement = placement
 
     def find(self, key: str, file: str) -> Lease | None:
@@ -38,23 +44,26 @@ class TierStack:
         """
         placement = self._placement
         for depth, tier in enumerate(self.tiers):
-            try:
-                lease = tier.lease(key)
-            except FAILURES:
-                self._failed(tier)
-                continue
+            lease = self._guard.asked(tier, partial(tier.lease, key), None)
             if lease is None:
                 continue
             if lease.block.header.file_name == file:
-                return self._promoted(lease, self._deserved(placement, key, above=depth))
-            lease.release()
-            tier.retire(key)
+                return self._promoted(lease, tier, self._deserved(placement, key, above=depth))
+            self._guard.asked(tier, lease.release, None)
+            self._guard.asked(tier, partial(tier.retire, key), None)
         return None
+
+    def where(self, key: str) -> str:
+        """The name of the tier that `find` would find the block in, or `disk`. Takes no lease."""
+        for tier in self.tiers:
+            if self._guard.asked(tier, partial(tier.holds, key), False):
+                return tier.name
+        return DISK
 
     def destination(self, key: str) -> Destination:
         """Memory to read a block into that is in no tier."""
         placement = self._placement
-        return Destination(self._deserved(placement, key), placement.knows(key), self._staging, self.shed, self._failed)
+        return Destination(self._deserved(placement, key), placement.knows(key), self._staging, self.shed, self._guard)
 
     def retire(self, key: str) -> None:
         """Forget the block in every tier, and let whoever loads it meanwhile know by `retirements`."""
@@ -63,20 +72,18 @@ class TierStack:
         self.forget(key)
 
     def forget(self, key: str) -> None:
-        """Forget the block in every tier."""
+        """Forget the block in every tier. Its row is out of use already, so nobody asks one that fails for it."""
         for tier in self.tiers:
-            try:
-                tier.retire(key)
-            except FAILURES:  # its row is out of use already, so nobody asks for it
-                self._failed(tier)
+            self._guard.asked(tier, partial(tier.retire, key), None)
 
     def shed(self) -> int:
         """Evict everything that is not leased; returns the bytes freed."""
-        return sum(tier.shed() for tier in self.tiers)
+        return sum(self._guard.asked(tier, tier.shed, 0) for tier in self.tiers)
 
     def state(self) -> dict[str, dict[str, Any]]:
         """What each tier is and did (TierState), fastest first, and how often it raised."""
-        return {tier.name: {**asdict(tier.state()), "failures": self._failures[tier.name]} for tier in self.tiers}
+        states = {tier.name: self._guard.asked(tier, tier.state, _FAILED) for tier in self.tiers}
+        return {name: {**asdict(state), "failures": self._guard.failures[name]} for name, state in states.items()}
 
     def _deserved(self, placement: Placement, key: str, above: int | None = None) -> tuple[Tier, ...]:
         """The tier the block deserves and, where that refuses, those below; only tiers above that depth."""
@@ -85,19 +92,11 @@ class TierStack:
             return ()
         return self.tiers[[tier.name for tier in self.tiers].index(wanted) : above]
 
-    def _promoted(self, lease: Lease, better: Sequence[Tier]) -> Lease:
+    def _promoted(self, lease: Lease, holder: Tier, better: Sequence[Tier]) -> Lease:
         """The block's copy in the best of these tiers that takes it, else `lease`. The copy below stays."""
         for tier in better:
-            try:
-                copy = tier.admit(lease.block)
-            except FAILURES:
-                self._failed(tier)
-                continue
+            copy = self._guard.asked(tier, partial(tier.admit, lease.block), None)
             if copy is not None:
-                lease.release()
+                self._guard.asked(holder, lease.release, None)
                 return Lease(copy.block, lease.tier, copy.release)
         return lease
-
-    def _failed(self, tier: Tier) -> None:
-        with self._counting:
-            self._failures[tier.name] += 1
