@@ -1,4 +1,4 @@
-"""How much memory each tier may take: chosen, or from what the computer has free, tried by allocating.
+"""How much memory each tier may take: chosen, or from what the computer has free, tried where it can be.
 
 Imports nothing heavy, so that the command line can read a budget before it loads anything.
 """
@@ -64,9 +64,9 @@ def host_budgets(chosen: TierBudgets | None, chosen_pageable_bytes: int | None) 
         return {"gpu": int(chosen.gpu), "pinned": int(chosen.pinned), "pageable": int(chosen.pageable)}, "asked for"
     if chosen_pageable_bytes is not None:
         return {"gpu": 0, "pinned": 0, "pageable": chosen_pageable_bytes}, "asked for"
-    from storage.tiers.probing import map_pages, probe_budget
+    from storage.tiers.probing import map_pages, probe_budget, within_limit
 
-    wanted = psutil.virtual_memory().available // PAGEABLE_SHARE
+    wanted = within_limit(psutil.virtual_memory().available) // PAGEABLE_SHARE
     granted, reason = probe_budget(wanted, map_pages)
     if chosen is None:
         return {"gpu": 0, "pinned": 0, "pageable": granted}, f"a quarter of what is free; {reason}"
@@ -78,8 +78,9 @@ def host_budgets(chosen: TierBudgets | None, chosen_pageable_bytes: int | None) 
 
 def device_budgets(device: Any, free_bytes: Callable[[], int]) -> tuple[dict[str, int], str]:
     """Bytes for `gpu` and `pinned` once a model lies on `device` (a CUDA device), tried by allocating."""
-    from storage.tiers.probing import lock_pages, probe_budget, reserve_device
+    from storage.tiers.probing import lock_pages, probe_budget, reserve_device, within_limit
 
     gpu, of_device = probe_budget(free_bytes() // GPU_SHARE, reserve_device(str(device)))
-    pinned, of_host = probe_budget(psutil.virtual_memory().available // PINNED_SHARE, lock_pages)
+    free_host_bytes = within_limit(psutil.virtual_memory().available)
+    pinned, of_host = probe_budget(free_host_bytes // PINNED_SHARE, lock_pages)
     return {"gpu": gpu, "pinned": pinned}, f"half of what the device has free ({of_device}); pinned: {of_host}"

@@ -49,13 +49,15 @@ def publish_bytes(
     *,
     sync_directory: bool = True,
     pause: Callable[[], None] | None = None,
+    before_rename: Callable[[], object] | None = None,
     operations: FileOperations = SYSTEM,
 ) -> None:
     """Write `parts` one after another to `target`, mode 0600, replacing it as a whole or leaving it alone.
 
     `temporary` is a folder on the file system of `target`. With `sync_directory=False` the caller promises to call
     `sync_folder(target.parent)` before any row says `ready`, so that a batch pays for one folder sync. Between pieces
-    of 1 MiB `pause` is called, and may wait for whoever needs the disk more; whatever it raises ends the write.
+    of 1 MiB `pause` is called, and may wait for whoever needs the disk more; whatever it raises ends the write. `before_rename`
+    is called once all is written and synced.
     Raises DiskFull or WriteFailed; the temporary file is removed. A failed sync is never tried again on that file,
     because the kernel forgets what it could not write.
     """
@@ -63,6 +65,8 @@ def publish_bytes(
     draft = temporary / f"{secrets.token_hex(16)}.tmp"
     try:
         _write_draft(draft, views, pause, operations)
+        if before_rename is not None:
+            before_rename()
         operations.rename(draft, target)
     except BaseException as error:
         with suppress(OSError):

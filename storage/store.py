@@ -1,14 +1,16 @@
 """The block store: files, catalog rows and tiers of KV blocks, kept in step (DESIGN.md §4 and §6)."""
 
 import os
+import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from storage.blocks import BlockExpectation, BlockHeader, EncodedBlock, pack_header
+from storage.block_rows import expectation, row_of
+from storage.blocks import EncodedBlock, pack_header
 from storage.blocks.reader import OnLayers
 from storage.catalog import BlockRow, Catalog
 from storage.durable import WriteFailed, publish_bytes, retire_file, sync_folder
@@ -16,7 +18,7 @@ from storage.errors import BlockDamaged, StorageError
 from storage.home import Home
 from storage.placement import Placement
 from storage.serving import Serving
-from storage.tiers import DISK, MEMORY_TIERS, Lease, Tier
+from storage.tiers import MEMORY_TIERS, Lease, Tier
 
 DAMAGED_COUNTER = "blocks_damaged"
 # How often a file could not be removed; the same file counts again at each try.
@@ -42,9 +44,10 @@ class StoreSettings:
 
 
 class BlockStore:
-    """Publishes, serves and retires blocks. `load` may run on several threads; the rest belongs to one writer.
+    """Publishes, serves and retires blocks. Thread-safe, but for `recover` and `set_missing_aside`.
 
-    `pause` is called again and again while a file is written; it may wait for a question to go first.
+    A file gets its name and its row, or loses both, under one lock. Nobody holds that while a file is written, and
+    `pause`, which is called again and again meanwhile, may wait for a question to go first.
     """
 
     def __init__(
@@ -58,6 +61,7 @@ class BlockStore:
         self._home = home
         self._catalog = catalog
         self._pause = pause
+        self._naming = threading.RLock()
         budgets_bytes = (settings.gpu_bytes, settings.pinned_bytes, settings.pageable_bytes)
         budgets = dict(zip(MEMORY_TIERS, budgets_bytes, strict=True))
         self._serving = Serving(budgets, settings.device, settings.direct, settings.lease_age_s, clock)
@@ -84,10 +88,7 @@ class BlockStore:
 
     def where(self, row: BlockRow) -> str:
         """The tier a load would find the block in now: what a planner wants to know. Takes no lease."""
-        for tier in self.tiers:
-            if tier.holds(row.key):
-                return tier.name
-        return DISK
+        return self._serving.stack.where(row.key)
 
     @property
     def tiers(self) -> tuple[Tier, ...]:
@@ -120,19 +121,25 @@ class BlockStore:
         header = block.header
         packed, checksum = pack_header(header)
         row = row_of(header, collection_id, len(packed), checksum)
-        pause = self._pause if yields else None
-        try:
-            publish_bytes(self.path(row), [packed, block.data.data], self._home.temporary, pause=pause)
-            unused = self._catalog.publish_block(row, chunk_ids)
-        except StorageError:
-            with suppress(StorageError):  # the first error is the one to tell; `recover` drops what stays
-                self._drop_unless_named(row)
-            raise
-        if unused is None:
-            return row
-        with suppress(StorageError):  # the row is ready: `recover` drops what stays
-            retire_file(self._home.blocks / unused)
-        return row if unused != row.file else self._catalog.block(row.key) or row
+        with ExitStack() as named:
+            try:
+                publish_bytes(
+                    self.path(row),
+                    [packed, block.data.data],
+                    self._home.temporary,
+                    pause=self._pause if yields else None,
+                    before_rename=lambda: named.enter_context(self._naming),
+                )
+                unused = self._catalog.publish_block(row, chunk_ids)
+            except StorageError:
+                with suppress(StorageError):  # the first error is the one to tell; `recover` drops what stays
+                    self._drop_unless_named(row)
+                raise
+            if unused is None:
+                return row
+            with suppress(StorageError):  # the row is ready: `recover` drops what stays
+                retire_file(self._home.blocks / unused)
+            return row if unused != row.file else self._catalog.block(row.key) or row
 
     def quarantine(self, row: BlockRow) -> None:
         """Take a damaged block out of use, keep its file for inspection, count it.
@@ -140,15 +147,16 @@ class BlockStore:
         Where the file can be neither moved nor removed its row stays `deleting`, and `recover` tries again. A row that
         was replaced meanwhile is let be: its block is another file's now.
         """
-        current = self._current(row)
-        if current is not None and current.file != row.file:
-            return
-        self._catalog.begin_block_delete([row.key])
-        self._serving.stack.retire(row.key)
-        gone = self._set_aside(row) or self.try_remove(self.path(row))
-        sync_folder(self._home.blocks)
-        if gone:
-            self._catalog.finish_block_delete([row.key])
+        with self._naming:
+            current = self._current(row)
+            if current is not None and current.file != row.file:
+                return
+            self._catalog.begin_block_delete([row.key])
+            self._serving.stack.retire(row.key)
+            gone = self._set_aside(row) or self.try_remove(self.path(row))
+            sync_folder(self._home.blocks)
+            if gone:
+                self._catalog.finish_block_delete([row.key])
         self._catalog.count(DAMAGED_COUNTER)
         files = self._home.quarantine.glob("*.safetensors")
         for file in sorted(files, key=lambda file: file.lstat().st_mtime_ns)[:-QUARANTINED_FILES]:
@@ -157,28 +165,35 @@ class BlockStore:
     def retire(self, rows: Sequence[BlockRow]) -> list[Path]:
         """Delete blocks: rows stop being served, files go, rows go. Copies in quarantine go too.
 
-        Returns the files that could not be removed: their rows stay `deleting`, and `recover` tries again.
+        Where a row was replaced meanwhile, the block that replaced it goes too. Returns the files that could not be
+        removed: their rows stay `deleting`, and `recover` tries again.
         """
-        self._catalog.begin_block_delete([row.key for row in rows])
+        with self._naming:
+            current = self._catalog.blocks([row.key for row in rows])
+            self._catalog.begin_block_delete([row.key for row in rows])
         gone: list[str] = []
         staying: list[Path] = []
         for row in rows:
             self._serving.stack.retire(row.key)
-            files = [self.path(row), *self._home.quarantine.glob(f"{row.key}.*")]
-            left = [file for file in files if not self.try_remove(file)]
+            with self._naming:  # one block at a time, so that a question waits for one at most
+                files = {self.path(row), self.path(current.get(row.key, row))}
+                files.update(self._home.quarantine.glob(f"{row.key}.*"))
+                left = [file for file in sorted(files) if not self.try_remove(file)]
             staying += left
             if not left:
                 gone.append(row.key)
         if rows:
             sync_folder(self._home.blocks)
             sync_folder(self._home.quarantine)
-        self._catalog.finish_block_delete(gone)
+        with self._naming:
+            self._catalog.finish_block_delete(gone)
         return staying
 
     def drop_unclaimed(self, collection_id: int) -> list[Path]:
         """Remove the collection's files that no row names (see `UnclaimedBlocks`); returns those that stay."""
-        files = self._catalog.unclaimed(collection_id)
-        staying = [self._home.blocks / name for name in files if not self.try_remove(self._home.blocks / name)]
+        with self._naming:
+            files = self._catalog.unclaimed(collection_id)
+            staying = [self._home.blocks / name for name in files if not self.try_remove(self._home.blocks / name)]
         if files:
             sync_folder(self._home.blocks)
         kept = {file.name for file in staying}
@@ -230,9 +245,10 @@ class BlockStore:
 
     def _drop_unless_named(self, row: BlockRow) -> None:
         """Remove a file that was to be published, unless a ready row of the same bytes names it already."""
-        named = self._catalog.block(row.key)
-        if named is None or named.file != row.file:
-            retire_file(self.path(row))
+        with self._naming:
+            named = self._catalog.block(row.key)
+            if named is None or named.file != row.file:
+                retire_file(self.path(row))
 
     def _set_aside(self, row: BlockRow) -> bool:
         """Move the file to the quarantine. A folder in its place is not ours to keep; False where it does not move."""
@@ -254,36 +270,12 @@ class BlockStore:
         return None
 
 
-def row_of(header: BlockHeader, collection_id: int, header_bytes: int, checksum: str) -> BlockRow:
-    """The catalog's row of a block whose packed header has this length and XXH3-128."""
-    return BlockRow(
-        key=header.key,
-        collection_id=collection_id,
-        fingerprint=header.fingerprint,
-        kind=header.kind,
-        context=header.context,
-        codec=header.codec,
-        generation=header.generation,
-        tokens=header.tokens,
-        size_bytes=header_bytes + header.layout.data_bytes,
-        header_bytes=header_bytes,
-        header_checksum=checksum,
-        file=header.file_name,
-    )
-
-
-def expectation(row: BlockRow) -> BlockExpectation:
-    """What the catalog promises of a row's file."""
-    return BlockExpectation(
-        key=row.key,
-        fingerprint=row.fingerprint,
-        codec=row.codec,
-        generation=row.generation,
-        tokens=row.tokens,
-        size_bytes=row.size_bytes,
-        header_bytes=row.header_bytes,
-        header_checksum=row.header_checksum,
-    )
-
-
-__all__ = ["DAMAGED_COUNTER", "STUCK_COUNTER", "BlockDamaged", "BlockStore", "StoreSettings", "row_of"]
+__all__ = [
+    "DAMAGED_COUNTER",
+    "STUCK_COUNTER",
+    "BlockDamaged",
+    "BlockStore",
+    "StoreSettings",
+    "expectation",
+    "row_of",
+]

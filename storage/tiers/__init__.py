@@ -5,7 +5,7 @@ from storage.tiers.destination import Destination
 from storage.tiers.in_memory import MemoryTier
 from storage.tiers.leases import Leases
 from storage.tiers.memory import DeviceMemory, HostMemory, LockedBuffers, Memory, find_memory
-from storage.tiers.probing import lock_pages, map_pages, probe_budget, reserve_device
+from storage.tiers.probing import lock_pages, map_pages, probe_budget, reserve_device, within_limit
 from storage.tiers.stack import TierStack
 
 __all__ = [
@@ -32,4 +32,5 @@ __all__ = [
     "once",
     "probe_budget",
     "reserve_device",
+    "within_limit",
 ]

@@ -1,4 +1,4 @@
-"""How much memory there is to have: tried, not assumed."""
+"""How much memory there is to have: tried where it can be, bounded by the memory limit everywhere."""
 
 import mmap
 from collections.abc import Callable
@@ -6,6 +6,7 @@ from collections.abc import Callable
 import torch
 
 from storage.tiers.memory import LockedBuffers
+from storage.tiers.memory_limit import memory_left_bytes
 
 SMALLEST_BUDGET_BYTES = 16 << 20
 """Below it a tier holds too few blocks to be worth its lookups."""
@@ -24,18 +25,30 @@ def probe_budget(wanted_bytes: int, allocate: Callable[[int], None]) -> tuple[in
             refusal = refusal or str(error).partition("\n")[0] or type(error).__name__
             size //= 2
             continue
-        reason = f"tried: {wanted_bytes} bytes were refused ({refusal})" if refusal else "tried: allocated as wanted"
+        reason = f"{wanted_bytes} bytes were refused ({refusal})" if refusal else "granted as wanted"
         return size, reason
     return 0, f"refused ({refusal})" if refusal else "none wanted"
 
 
+def within_limit(free_bytes: int) -> int:
+    """How much of the computer's free memory the limit of a container or service lets this process take."""
+    left = memory_left_bytes()
+    return free_bytes if left is None else min(free_bytes, left)
+
+
 def map_pages(size_bytes: int) -> None:
-    """Map so much plain memory, untouched, and let it go."""
+    """Map so much plain memory, untouched, and let it go. MemoryError where the memory limit leaves less.
+
+    Touching many gigabytes would cost seconds, and the kernel grants a mapping that nobody touched unless it is larger
+    than all memory: what is free has to be asked for before.
+    """
+    _check_limit(size_bytes)
     mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS).close()
 
 
 def lock_pages(size_bytes: int) -> None:
-    """Page-lock so much memory for CUDA and let it go."""
+    """Page-lock so much memory for CUDA and let it go. MemoryError where that, or the memory limit, refuses."""
+    _check_limit(size_bytes)
     LockedBuffers(spare_bytes=0).take(size_bytes)
 
 
@@ -48,3 +61,9 @@ def reserve_device(device: str) -> Callable[[int], None]:
             torch.cuda.empty_cache()
 
     return allocate
+
+
+def _check_limit(size_bytes: int) -> None:
+    left = within_limit(size_bytes)
+    if left < size_bytes:
+        raise MemoryError(f"the memory limit leaves {left} bytes")
