@@ -42,7 +42,7 @@ class LoadedModels:
         """The models, loaded once. Raises ApplianceError."""
         with self._loading, one_line_errors():
             if self._engine is None:
-                self._engine = open_engine(self._settings)
+                self._engine = open_engine(self._settings, keep=self._writable)
                 self._hot.serve(self._engine)
             return self._engine
 

@@ -18,7 +18,8 @@ from storage.catalog import Catalog, CatalogMissing
 from storage.durable import publish_bytes
 from storage.errors import StorageError
 from storage.home import Home
-from storage.profiles import MEASURED, Profile, profile_from_json
+from storage.profiles import Profile, profile_from_json
+from storage.profiles.measured import NAME as MEASURED
 
 _PACKAGES = ("torch", "transformers", "faiss-cpu", "gradio", "sqlite-utils", "numba")
 # Before this release two connections that write at once can damage a WAL database; one writer is safe.
@@ -61,7 +62,7 @@ def read_status(settings: Settings, hot: int | None = None) -> dict[str, Any]:
         "embedding": Path(settings.embedding).name,
         **stored,
         "engine": {name: choice for name, choice in engine.items() if name not in _NOT_SHOWN},
-        "memory": _loaded(engine.get("memory")),
+        "memory": _memory(engine),
         "idle_failure": engine.get("idle_failure"),
         "disk_budget_bytes": disk_limit(folder, stored["kv_bytes"], settings.disk_bytes),
         "disk_free_bytes": shutil.disk_usage(folder.root).free,
@@ -92,7 +93,8 @@ def remember_memory(
     if not isinstance(known, dict):
         return
     kept = {**known, "memory": json.dumps({**memory, "reason": reason})}
-    kept |= {} if idle_failure is None else {"idle_failure": idle_failure}
+    if idle_failure is not None:
+        kept["idle_failure"] = idle_failure
     with suppress(StorageError, OSError):
         publish_bytes(file, [json.dumps(kept, indent=1).encode()], home.temporary, sync_directory=False)
 
@@ -160,12 +162,13 @@ def _current_choices(home: Home, engine: dict[str, str]) -> tuple[dict[str, str]
     return engine, current, reason
 
 
-def _loaded(text: str | None) -> Any:
-    """What was kept as JSON, if it can be read."""
+def _memory(engine: dict[str, str]) -> dict[str, Any] | None:
+    """What `remember_memory` kept, if it can be read."""
     try:
-        return None if text is None else json.loads(text)
-    except (ValueError, RecursionError):
+        found = json.loads(engine["memory"])
+    except (KeyError, ValueError, RecursionError):
         return None
+    return found if isinstance(found, dict) else None
 
 
 def _profile_json(profile: Profile, found: list[ClassifiedBlock]) -> dict[str, Any]:

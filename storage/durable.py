@@ -56,10 +56,9 @@ def publish_bytes(
 
     `temporary` is a folder on the file system of `target`. With `sync_directory=False` the caller promises to call
     `sync_folder(target.parent)` before any row says `ready`, so that a batch pays for one folder sync. Between pieces
-    of 1 MiB `pause` is called, and may wait for whoever needs the disk more; whatever it raises ends the write. `before_rename`
-    is called once all is written and synced.
-    Raises DiskFull or WriteFailed; the temporary file is removed. A failed sync is never tried again on that file,
-    because the kernel forgets what it could not write.
+    of 1 MiB `pause` is called, and may wait for whoever needs the disk more; whatever it raises ends the write.
+    `before_rename` is called once all is written and synced. Raises DiskFull or WriteFailed; the temporary file is
+    removed. A failed sync is never tried again on that file, because the kernel forgets what it could not write.
     """
     views = [memoryview(part).cast("B") for part in parts]
     draft = temporary / f"{secrets.token_hex(16)}.tmp"

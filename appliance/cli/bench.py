@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from appliance.cli.bench_harag import harag
+from appliance.cli.bench_planner import planner
 from appliance.cli.options import common_options, current_settings
 from appliance.cli.output import print_json, stage_bar
 
@@ -107,3 +108,4 @@ def codecs(
 
 
 bench.add_command(harag)
+bench.add_command(planner)

@@ -23,7 +23,12 @@ def _shares(_context: click.Context, _parameter: click.Parameter, text: str) -> 
     type=click.Path(path_type=Path),
     help="A question set (SQuAD, NQ, MuSiQue, HotpotQA, JSONL); may be repeated, mixed evenly.",
 )
-@click.option("--questions", default=512, show_default=True, help="How many to measure; as many are learned from.")
+@click.option(
+    "--questions",
+    default=512,
+    show_default=True,
+    help="The most to measure, of half of all that the data hold; the other half is learned from.",
+)
 @click.option("--top-k", default=8, show_default=True, help="Chunks in each prompt.")
 @click.option("--chunk-tokens", default=256, show_default=True)
 @click.option(

@@ -63,6 +63,11 @@ def _ingest(paths: tuple[Path, ...], collection: str, kv: str, as_json: bool) ->
             f"{report.chunks} new chunks, {size_text(report.kv_bytes)} of KV in {report.seconds:.1f} s"
             f" ({report.model_seconds:.1f} s of it in the models)"
         )
+        if report.chunks_without_room:
+            click.echo(
+                f"{report.chunks_without_room} chunks are without KV, the disk budget is spent: they are searched all"
+                " the same and read again when asked for; name a larger --disk-budget, or remove documents"
+            )
     if report.error is not None:
         click.echo(printable_line(f"error: {report.error}"), err=True)
     return report.failed

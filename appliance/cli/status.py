@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from appliance.cli.options import common_options, current_settings
-from appliance.cli.output import print_json, print_table, size_text
+from appliance.cli.output import print_json, print_table, printable_line, size_text
 
 DEFAULT_HOT = 10
 
@@ -39,6 +39,8 @@ def status(hot: int | None, as_json: bool) -> None:
         click.echo(line)
     for name, choice in found["engine"].items():
         click.echo(f"{name:<13} {choice}")
+    for line in _memory_lines(found):
+        click.echo(printable_line(line))
     for note in found["notes"]:
         click.echo(f"note          {note}")
     if hot is not None:
@@ -49,7 +51,31 @@ def _codec_lines(found: dict[str, Any]) -> list[str]:
     codecs = [f"{name} {each['blocks']} ({size_text(each['bytes'])})" for name, each in found["codecs"].items()]
     lines = [f"blocks in     {', '.join(codecs)}; {found['blocks_to_reencode']} wait for another"] if codecs else []
     if found["profile"] is not None:
-        lines.append(f"profile       {found['profile']['name']}")
+        lines.append(f"profile       {found['profile']['name']}: {found['profile']['reason']}")
+    return lines
+
+
+def _memory_lines(found: dict[str, Any]) -> list[str]:
+    """What the last process kept in memory, what refused it any, and what background work could not do."""
+    lines, memory = [], found["memory"]
+    if memory is not None:
+        tiers = {name: state for name, state in memory.items() if isinstance(state, dict) and "budget_bytes" in state}
+        granted = ", ".join(f"{name} {size_text(state['budget_bytes'])}" for name, state in tiers.items())
+        lines.append(f"memory        {granted}: {memory['reason']}")
+        lines += [
+            f"{name:<13} refused memory {state['refusals']} times, last: {state['reason'] or 'no reason given'}"
+            for name, state in tiers.items()
+            if state["refusals"]
+        ]
+        lines += [
+            f"{name:<13} failed {state['failures']} times: its blocks were read from disk"
+            for name, state in tiers.items()
+            if state.get("failures")
+        ]
+        if memory.get("leases", {}).get("expired"):
+            lines.append(f"leases        {memory['leases']['expired']} were held for too long")
+    if found["idle_failure"] is not None:
+        lines.append(f"idle work     could not go on: {found['idle_failure']}")
     return lines
 
 

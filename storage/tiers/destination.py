@@ -30,9 +30,10 @@ class Destination(Buffers):
 
     def take(self, size_bytes: int) -> np.ndarray:
         """Raises MemoryError where nothing is left to evict either."""
-        for self._depth, tier in enumerate(self._tiers):
+        for depth, tier in enumerate(self._tiers):
             buffer = self._guard.asked(tier, partial(tier.take, size_bytes), None)
             if buffer is not None:
+                self._depth = depth
                 return buffer
         self._depth = None
         try:

@@ -9,6 +9,7 @@ from storage.tiers.base import Tier
 # A lost device, a defect.
 FAILURES = (RuntimeError, MemoryError, OSError)
 Answer = TypeVar("Answer")
+Other = TypeVar("Other")
 
 
 class Guard:
@@ -18,7 +19,7 @@ class Guard:
         self.failures = dict.fromkeys([tier.name for tier in tiers], 0)
         self._counting = threading.Lock()
 
-    def asked(self, tier: Tier, call: Callable[[], Answer], otherwise: Answer) -> Answer:
+    def asked(self, tier: Tier, call: Callable[[], Answer], otherwise: Other) -> Answer | Other:
         """What `call`, about this tier, returns; `otherwise`, and counted, where it raises one of FAILURES."""
         try:
             return call()

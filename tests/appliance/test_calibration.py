@@ -4,9 +4,11 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from appliance.benches.codecs_result import rows_of
 from appliance.calibrating import calibration_pairs, run_calibration
 from appliance.calibration import (
     FILE_NAME,
@@ -140,7 +142,68 @@ def test_named_data_and_too_few_questions(appliance: Appliance, sample_files: Pa
     assert any("of 50 questions" in note for note in report.notes)
 
 
-@pytest.mark.parametrize("bounds", [(0.1,), (0.2, 0.1, 0.3, 0.4), (-0.1, 0.1, 0.2, 0.3), (float("nan"),) * 4])
+def test_a_codec_that_is_not_known_does_not_count_and_the_model_is_served(
+    appliance: Appliance, sample_files: Path
+) -> None:
+    """Kept by a later version, say: the folder opens as before calibrating, and says why."""
+    appliance.ingest([sample_files])
+    kept = a_calibration(appliance.engine.fingerprint)
+    measured = [replace(kept.measurements[1], pair=CodecPair.named("int8+int9"))]
+    data = (kept.fingerprint, kept.model, kept.date, kept.data, kept.questions, measured)
+    save_calibration(appliance.home, calibrated(*data))
+    found = find_calibration(appliance.home, kept.fingerprint)
+    assert found.calibration is None
+    assert "'int8+int9', unknown here: run `appliance calibrate` again" in found.reason
+    appliance.close()
+    with Appliance.open(appliance.settings) as again:
+        profile = again.engine.profile
+    assert {each.codec.name for each in profile.classes} == {"int8"}
+    assert {each.reason for each in profile.classes} == {found.reason}
+
+
+def with_kl(monkeypatch: pytest.MonkeyPatch, codec: str, kl: float) -> None:
+    """Measuring gives this KL for this codec."""
+
+    def garbled(measured: Any) -> Any:
+        rows, refused = rows_of(measured)
+        return tuple(replace(row, kl=kl) if row.name == codec else row for row in rows), refused
+
+    monkeypatch.setattr("appliance.calibrating.rows_of", garbled)
+
+
+@pytest.mark.parametrize("kl", [float("nan"), float("inf")])
+def test_a_kl_that_is_no_number_is_not_kept(
+    appliance: Appliance, sample_files: Path, monkeypatch: pytest.MonkeyPatch, kl: float
+) -> None:
+    appliance.ingest([sample_files])
+    with_kl(monkeypatch, "int8", kl)
+    report = run_calibration(appliance, questions=1, pairs=PAIRS)
+    assert "int8: not measured: its KL is not a finite number" in report.notes
+    assert load_calibration(appliance.home, appliance.engine.fingerprint) == report.calibration
+    assert {each.pair.name for each in report.calibration.measurements} == {"bf16", "f32"}
+
+
+def test_a_reference_that_is_no_number_is_refused(
+    appliance: Appliance, sample_files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    appliance.ingest([sample_files])
+    with_kl(monkeypatch, "bf16", float("nan"))
+    with pytest.raises(ApplianceError, match="bf16 itself cannot hold"):
+        run_calibration(appliance, questions=1, pairs=PAIRS)
+    assert not (appliance.home.root / FILE_NAME).exists()
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        (0.1,),
+        (0.2, 0.1, 0.3, 0.4),
+        (-0.1, 0.1, 0.2, 0.3),
+        (float("nan"),) * 4,
+        (0.001, 0.002, 0.005, float("inf")),
+        (0.001, 0.002, 0.005, float("nan")),
+    ],
+)
 def test_bounds_are_refused(appliance: Appliance, bounds: tuple[float, ...]) -> None:
     with pytest.raises(ApplianceError, match="bounds are"):
         run_calibration(appliance, bounds=bounds)

@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from appliance.calibration import calibrated, save_calibration
 from appliance.listing import list_summaries
 from appliance.reencoding import Reencoding
 from appliance.service import Appliance
 from appliance.settings import Settings
 from appliance.status import read_status
-from storage.profiles import Profile
+from storage.codec_pair import CodecPair
+from storage.profiles import CodecMeasurement, Profile
 from tests.appliance.fixtures import QUESTION, Cli
 from tests.appliance.reencoded import two_classes
 
@@ -38,6 +40,8 @@ KEYS = {
     "blocks_to_reencode",
     "profile",
     "engine",
+    "memory",
+    "idle_failure",
     "disk_budget_bytes",
     "disk_free_bytes",
     "versions",
@@ -63,6 +67,7 @@ def test_an_empty_home_is_not_made(settings: Settings) -> None:
     assert (found["documents"], found["chunks"], found["blocks"], found["blocks_damaged"]) == (0, 0, 0, 0)
     assert found["engine"] == {}
     assert (found["profile"], found["codecs"], found["blocks_to_reencode"]) == (None, {}, 0)
+    assert (found["memory"], found["idle_failure"]) == (None, None)
     assert found["disk_budget_bytes"] == pytest.approx(found["disk_free_bytes"] / 2, rel=0.01)
     assert read_status(settings, hot=3)["hot"] == []
     assert not settings.home.exists()
@@ -197,3 +202,45 @@ def test_the_hottest_are_told(appliance: Appliance, sample_files: Path, cli: Cli
 
 def test_a_limit_that_was_chosen_is_told(settings: Settings) -> None:
     assert read_status(replace(settings, disk_bytes=12345))["disk_budget_bytes"] == 12345
+
+
+def calibrate_by_hand(appliance: Appliance, codec: str) -> None:
+    """As `calibrate` does at its end."""
+    measured = [CodecMeasurement(CodecPair.named(codec), 30.0, 0.001, 0.001, 1.0, 4)]
+    made = calibrated(appliance.engine.fingerprint, "tiny", "2026-11-21T10:00:00+00:00", "--data", 4, measured)
+    save_calibration(appliance.home, made)
+
+
+def test_a_calibration_is_told_before_the_next_process_works_by_it(
+    appliance: Appliance, sample_files: Path, cli: Cli
+) -> None:
+    appliance.ingest([sample_files])
+    before = read_status(appliance.settings)
+    assert before["profile"]["reason"] == "not calibrated yet: run `appliance calibrate`"
+    assert (before["profile"]["classes"][0]["codec"], before["blocks_to_reencode"]) == ("int8", 0)
+    calibrate_by_hand(appliance, "int4")
+    after = read_status(appliance.settings)
+    assert after["profile"]["reason"] == "calibrated 2026-11-21T10:00:00+00:00, 4 questions"
+    assert {each["codec"] for each in after["profile"]["classes"]} == {"int4"}
+    assert after["engine"]["codec"].startswith("int4: int4, 30 bytes")
+    assert after["blocks_to_reencode"] == after["blocks"]
+    assert "not calibrated" not in json.dumps(after)
+    appliance.close()
+    spoken = cli("status", "--model", appliance.settings.model).out
+    assert "profile       measured: calibrated 2026-11-21T10:00:00+00:00, 4 questions\n" in spoken
+
+
+def test_a_calibration_that_does_not_count_is_told_as_such(appliance: Appliance, sample_files: Path) -> None:
+    appliance.ingest([sample_files])
+    calibrate_by_hand(appliance, "int9")
+    found = read_status(appliance.settings)
+    assert "'int9', unknown here" in found["profile"]["reason"]
+    assert {each["codec"] for each in found["profile"]["classes"]} == {"int8"}
+
+
+def test_another_profile_is_no_matter_of_calibration(appliance: Appliance, sample_files: Path) -> None:
+    appliance.ingest([sample_files])
+    calibrate_by_hand(appliance, "int4")
+    keep_profile(appliance, two_classes("bf16", "int8"))
+    found = read_status(appliance.settings)["profile"]
+    assert (found["name"], found["reason"]) == ("two", "asked for")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from models.errors import DeviceUnavailable
 from models.executor import ComputedSource, Executor
 from models.landing import LayerListener
 from models.loading import LanguageModel, load_language_model, load_random_model
@@ -21,7 +22,7 @@ from storage.durable import publish_bytes
 from storage.home import Home
 from storage.placement import Placement
 from storage.store import BlockStore, StoreSettings, row_of
-from storage.tiers import GPU, PAGEABLE, PINNED, Lease
+from storage.tiers import GPU, PAGEABLE, PINNED, Lease, LockedBuffers
 from tests.gpu.marks import NEEDS_CUDA
 from tests.models.conftest import sample_prompt
 from tests.models.tiny import save_tiny_model
@@ -117,6 +118,26 @@ def test_every_tier_gives_the_same_logits(folder: Path, tmp_path: Path, codec: s
     on_cpu = asked(load_language_model(folder, torch.device("cpu")), tmp_path / "cpu", codec, tier, lambda store: None)
     # Codes may differ by a step where the devices' float32 differ in the last bit; the logits stay near.
     assert float(np.abs(on_gpu[0] - on_cpu[0]).max()) < 0.1
+
+
+def test_a_refused_lock_does_not_fail_the_next_kernel() -> None:
+    locked = LockedBuffers(spare_bytes=0)
+    raw = locked.take(1 << 20)
+    with pytest.raises(MemoryError, match="cannot be page-locked"):
+        locked.lock(raw)  # it is already
+    added = torch.zeros(8, device="cuda") + 1
+    torch.cuda.synchronize()
+    assert bool((added == 1).all())
+    LockedBuffers.unlock(raw.ctypes.data)
+    LockedBuffers.unlock(raw.ctypes.data)  # it is not any more
+    added = torch.zeros(8, device="cuda") + 1
+    torch.cuda.synchronize()
+    assert bool((added == 1).all())
+
+
+def test_a_gpu_is_not_placed_into_by_the_cpus_loops() -> None:
+    with pytest.raises(DeviceUnavailable, match="--placer auto"):
+        choose_placers("compiled", CUDA)
 
 
 def test_a_random_shape_is_made_on_the_device_and_answers() -> None:

@@ -231,6 +231,13 @@ def test_the_switch_forces_either(monkeypatch: pytest.MonkeyPatch) -> None:
         choose_placers("fast")
 
 
+def test_the_compiled_loops_refuse_a_device() -> None:
+    """They would never be used there, and the plain twin without a word."""
+    with pytest.raises(DeviceUnavailable, match="serves a CPU only, not cuda:0: use --placer auto"):
+        choose_placers("compiled", torch.device("cuda:0"))
+    assert choose_placers("compiled", torch.device("cpu")).placers[0].name == "compiled"
+
+
 def test_without_numba_the_plain_twin_serves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "models.placing.compiled", None)
     choice = choose_placers("auto")

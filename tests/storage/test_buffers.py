@@ -34,6 +34,30 @@ def test_memory_given_back_is_used_again() -> None:
     assert buffers.take(3 * PAGE).ctypes.data == address
 
 
+def test_spare_memory_of_sizes_nobody_asks_for_makes_room() -> None:
+    buffers = AlignedBuffers(spare_bytes=8 * PAGE)
+    for pages in (4, 2, 2, 6):  # 4 was used longest ago, then 2
+        buffers.give(buffers.take(pages * PAGE))
+    used, other = buffers.take(6 * PAGE), buffers.take(2 * PAGE)
+    addresses = used.ctypes.data, other.ctypes.data
+    buffers.give(other)
+    buffers.give(used)
+    for _ in range(3):
+        again = buffers.take(6 * PAGE), buffers.take(2 * PAGE)
+        assert tuple(buffer.ctypes.data for buffer in again) == addresses, "the spare memory was not used again"
+        for buffer in again:
+            buffers.give(buffer)
+    assert buffers.drop_spare() == 8 * PAGE
+
+
+def test_memory_larger_than_all_spare_drops_none() -> None:
+    buffers = AlignedBuffers(spare_bytes=2 * PAGE)
+    kept = buffers.take(2 * PAGE)
+    buffers.give(kept)
+    buffers.give(buffers.take(3 * PAGE))
+    assert buffers.take(2 * PAGE).ctypes.data == kept.ctypes.data
+
+
 def test_memory_fits_blocks_of_about_the_same_size() -> None:
     """Chunks differ by a few tokens; each with memory of its own would be a page fault every 4 KiB."""
     buffers = AlignedBuffers()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from storage.blocks import EncodedBlock
+from storage.buffers import capacity_bytes
 from storage.catalog import BlockRow, Catalog
 from storage.durable import publish_bytes
 from storage.errors import BlockDamaged, StorageError
@@ -158,7 +159,7 @@ def test_a_listener_that_raises_leaks_nothing(store: BlockStore, warm: bool) -> 
     with pytest.raises(KeyError, match="mine"):
         store.load(row, broken)
     assert store.leases_out == 0
-    assert store.pageable.shed() == (row.size_bytes if warm else 0)
+    assert store.pageable.shed() == (capacity_bytes(row.size_bytes) if warm else 0)
     assert store.pageable.used_bytes == 0
 
 
@@ -175,7 +176,8 @@ def test_threads_that_want_the_same_cold_block_keep_one(store: BlockStore) -> No
 
     with ThreadPoolExecutor(4) as threads:
         assert all(threads.map(load, range(4)))
-    assert (store.leases_out, store.pageable.blocks, store.pageable.used_bytes) == (0, 1, row.size_bytes)
+    held_bytes = capacity_bytes(row.size_bytes)
+    assert (store.leases_out, store.pageable.blocks, store.pageable.used_bytes) == (0, 1, held_bytes)
 
 
 def test_a_lease_held_for_too_long_is_counted(tmp_path: Path, catalog: Catalog) -> None:
@@ -190,6 +192,37 @@ def test_a_lease_held_for_too_long_is_counted(tmp_path: Path, catalog: Catalog) 
     assert store.memory()["leases"] == {"out": 1, "expired": 1}
     lease.release()
     assert store.memory()["leases"] == {"out": 0, "expired": 1}
+
+
+@pytest.mark.parametrize("warm", [True, False])
+def test_a_lease_counts_and_ages_while_its_layers_are_handed_on(tmp_path: Path, catalog: Catalog, warm: bool) -> None:
+    now = [0.0]
+    settings = StoreSettings(pageable_bytes=ENOUGH_BYTES, lease_age_s=5)
+    store = BlockStore(Home(tmp_path), catalog, settings, clock=lambda: now[0])
+    _, row = published(store)
+    if warm:
+        store.load(row).release()
+    seen = []
+
+    def slow(*_: object) -> None:
+        seen.append(store.memory()["leases"])
+        now[0] = 5
+        seen.append(store.memory()["leases"])
+
+    lease = store.load(row, slow)
+    assert seen == [{"out": 1, "expired": 0}, {"out": 1, "expired": 1}]
+    with pytest.raises(LeaseExpired):
+        _ = lease.block
+    lease.release()
+    assert store.memory()["leases"] == {"out": 0, "expired": 1}
+
+
+def test_a_load_that_fails_leaves_no_lease(store: BlockStore) -> None:
+    _, row = published(store)
+    store.path(row).unlink()
+    with pytest.raises(BlockDamaged):
+        store.load(row)
+    assert store.memory()["leases"] == {"out": 0, "expired": 0}
 
 
 def test_writing_lets_others_go_first(tmp_path: Path, catalog: Catalog) -> None:

@@ -1,5 +1,6 @@
 """What is measured, and the words of it: KV sets, systems, one question through one system."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Protocol
 
 from appliance.benches.base import BenchRefused
 from models.prompt import Prompt
-from storage.codecs import CodecPair
+from storage.codecs import CODECS, CodecPair
 from storage.placement import Shares
 
 SEED = 20
@@ -79,13 +80,17 @@ class HaragBenchSettings:
             raise BenchRefused("questions, top-k and chunks must be at least 1, answers at least 0")
         if not 32 <= self.chunk_tokens <= 512:
             raise BenchRefused(f"--chunk-tokens is {self.chunk_tokens}: choose 32 to 512")
-        if min(self.budget_shares) < 0 or sum(self.budget_shares) > 100:
+        shares = self.budget_shares
+        if not all(map(math.isfinite, shares)) or min(shares) < 0 or sum(shares) > 100:
             raise BenchRefused(
-                f"--budget-shares {','.join(f'{share:g}' for share in self.budget_shares)}: name three percentages of"
+                f"--budget-shares {','.join(f'{share:g}' for share in shares)}: name three percentages of"
                 " the chunks, as 5,5,10"
             )
         if self.codecs and len(self.codecs) != 4:
             raise BenchRefused("--codecs must name four codecs or pairs, the hottest class first")
+        for name in {name for pair in self.codecs for name in (pair.keys, pair.values)}:
+            if name not in CODECS:
+                raise BenchRefused(f"--codecs: {name!r} is unknown: choose of {', '.join(CODECS)}")
 
     @property
     def systems(self) -> tuple[SystemSpec, ...]:

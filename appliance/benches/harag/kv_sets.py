@@ -11,7 +11,7 @@ from appliance.benches.harag.workload import Workload
 from appliance.calibrating import calibration_pairs
 from appliance.calibration import find_calibration
 from appliance.engine import Engine
-from storage.codecs import CodecPair, find_codec
+from storage.codecs import CodecPair
 from storage.home import Home
 from storage.profiles import DEFAULT_SHARES, CodecMeasurement, Profile, classes_of, measured_profile, paper_profile
 from storage.profiles.base import classes_from
@@ -79,7 +79,4 @@ def _codecs(workload: Workload, profile: Profile) -> Codecs:
 
 
 def _profile_of(codecs: tuple[CodecPair, ...], reason: str) -> Profile:
-    for pair in codecs:
-        find_codec(pair.keys)
-        find_codec(pair.values)
     return Profile("measured", classes_from(codecs, (reason,) * len(codecs), DEFAULT_SHARES))

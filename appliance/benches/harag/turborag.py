@@ -1,9 +1,12 @@
 """TurboRAG as published (EMNLP 2025): one bf16 file a chunk, plain torch, transformers' own attention and cache.
 
-Files are loaded one after another with the safetensors library into plain tensors, concatenated layer by layer, and all
-keys rotated to their positions; the tail then runs over a transformers DynamicCache with SDPA. Two kindnesses: the
-tensors are put into the cache without the copy that `DynamicCache.update` would make, and the rotation is in float32
-with as few passes as torch allows, which is faster than the published one in the model's dtype and rounds once.
+Files are opened one after another with the safetensors library, whose `load_file` maps them: on a CPU the bytes come by
+page faults, read ahead by the kernel, while the tensors are concatenated layer by layer. Reading each file whole first
+(`safetensors.torch.load` of its bytes) was compared, eight cold files of the embedded model's shape a round: 3% to 26%
+slower, its second copy costs more than the faults. All keys are rotated to their positions; the tail then runs over a
+transformers DynamicCache with SDPA. Two kindnesses: the tensors are put into the cache without the copy that
+`DynamicCache.update` would make, and the rotation is in float32 with as few passes as torch allows, which is faster
+than the published one in the model's dtype and rounds once.
 """
 
 import time

@@ -58,7 +58,8 @@ def test_every_system_reads_and_keeps_what_it_should(settings: Settings, data: P
         tokens = {question["systems"][name]["token"] for name in BF16_PLACED}
         assert len(tokens) == 1  # a tier changes nothing
     assert systems[TURBORAG].speedup_mean == systems[TURBORAG].speedup_max == 1
-    assert systems[TURBORAG_FAST].load_speedup_fast == 1
+    assert systems[TURBORAG_FAST].load_speedup_fast == systems[TURBORAG].load_speedup == 1
+    assert systems[TURBORAG_FAST].load_windows_fast == systems[TURBORAG].load_windows == (1,) * 6
 
 
 def test_the_result_says_what_it_depends_on(settings: Settings, data: Path, tmp_path: Path) -> None:
@@ -188,6 +189,10 @@ def test_random_weights_are_timed_and_not_asked_for_answers(settings: Settings, 
         ({"questions": 0}, "at least 1"),
         ({"chunk_tokens": 20}, "choose 32 to 512"),
         ({"budget_shares": (50, 40, 20)}, "three percentages"),
+        ({"budget_shares": (5, float("nan"), 5)}, "three percentages"),
+        ({"budget_shares": (float("nan"), 5, 5)}, "three percentages"),
+        ({"budget_shares": (5, 5, float("inf"))}, "three percentages"),
+        ({"codecs": tuple(CodecPair.named(name) for name in ("int8", "int8+nonsense", "int4", "int4"))}, "'nonsense'"),
         ({"codecs": (CodecPair.named("int8"),)}, "four codecs"),
     ],
 )

@@ -138,3 +138,11 @@ def test_collections(cli: Cli, sample_files: Path) -> None:
     unknown = cli("ask", QUESTION, "--json")
     assert (unknown.code, unknown.out) == (1, "")
     assert "choose one of office, works" in unknown.error_lines[0]
+
+
+def test_chunks_that_the_disk_budget_left_without_kv_are_told_of(cli: Cli, sample_files: Path) -> None:
+    spoken = cli("ingest", sample_files, "--disk-budget", 1).out
+    chunks = cli("status", "--json").json["chunks_without_kv"]
+    assert f"{chunks} chunks are without KV, the disk budget is spent: " in spoken.splitlines()[-1]
+    assert cli("ingest", sample_files, "--disk-budget", 1, "--json").json["chunks_without_room"] == chunks > 0
+    assert "without KV" not in cli("ingest", sample_files).out

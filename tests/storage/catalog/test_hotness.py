@@ -4,10 +4,11 @@ import random
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from storage.catalog import Catalog, CodecTotals
+from storage.catalog import Catalog, CodecTotals, hotness
 from storage.errors import CatalogDamaged
 from storage.home import Home
 from tests.storage.catalog.builders import new_block, new_document, open_catalog
@@ -129,6 +130,21 @@ def test_hotness_goes_with_its_document(tmp_path: Path) -> None:
         assert catalog.chunk_count() == 1
         catalog.record_uses([[1]])
         assert list(scores(catalog)) == [3]
+
+
+def test_a_document_deleted_between_two_looks_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_catalog(tmp_path) as catalog, Catalog.open(Home(tmp_path), read_only=True) as reader:
+        catalog.publish_document(new_document("a", ["x", "y"]))
+        catalog.publish_document(new_document("b"))
+        catalog.record_uses([[1, 2, 3]])
+        look = hotness._described
+
+        def late(*arguments: Any) -> Any:
+            catalog.begin_delete("id-a")
+            return look(*arguments)
+
+        monkeypatch.setattr(hotness, "_described", late)
+        assert [row.chunk_id for row in reader.hottest(9)] == [3]
 
 
 def test_a_codec_is_refused_once_and_for_as_long_as_the_block_is_here(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """Tiers and memories that fail, for the tests of what stands on them. Losing a tier must lose nothing but time."""
 
+import threading
 import time
+from contextlib import suppress
 
 import numpy as np
 
@@ -27,8 +29,8 @@ class Wrapped(Tier):
     def offer(self, block: EncodedBlock, evict: bool = True) -> Lease | None:
         return self.inner.offer(block, evict)
 
-    def admit(self, block: EncodedBlock) -> Lease | None:
-        return self.inner.admit(block)
+    def admit(self, block: EncodedBlock, evict: bool = True) -> Lease | None:
+        return self.inner.admit(block, evict)
 
     def holds(self, key: str) -> bool:
         return self.inner.holds(key)
@@ -70,6 +72,9 @@ class Full(Wrapped):
     def offer(self, block: EncodedBlock, evict: bool = True) -> Lease | None:
         return None
 
+    def admit(self, block: EncodedBlock, evict: bool = True) -> Lease | None:
+        return None
+
 
 class Slow(Wrapped):
     """Lets others in between looking up and keeping."""
@@ -87,6 +92,37 @@ class Lost(Wrapped):
 
     def take(self, size_bytes: int) -> np.ndarray | None:
         raise RuntimeError("device lost")
+
+    def give(self, buffer: np.ndarray) -> None:
+        raise RuntimeError("device lost")
+
+    def offer(self, block: EncodedBlock, evict: bool = True) -> Lease | None:
+        raise RuntimeError("device lost")
+
+    def admit(self, block: EncodedBlock, evict: bool = True) -> Lease | None:
+        raise RuntimeError("device lost")
+
+    def holds(self, key: str) -> bool:
+        raise RuntimeError("device lost")
+
+    def resize(self, budget_bytes: int) -> None:
+        raise RuntimeError("device lost")
+
+    def retire(self, key: str) -> None:
+        raise RuntimeError("device lost")
+
+    def limit_blocks(self, blocks: int | None) -> None:
+        raise RuntimeError("device lost")
+
+    def shed(self) -> int:
+        raise RuntimeError("device lost")
+
+    def state(self) -> TierState:
+        raise RuntimeError("device lost")
+
+
+class LostAfterFinding(Wrapped):
+    """Finds blocks, and raises when it is to forget one."""
 
     def retire(self, key: str) -> None:
         raise RuntimeError("device lost")
@@ -124,3 +160,16 @@ class RefusingToSettle(HostMemory):
 
     def settle(self, block: EncodedBlock) -> EncodedBlock:
         raise RuntimeError("CUDA out of memory")
+
+
+class SlowToSettle(HostMemory):
+    """A device to which blocks move slowly, `meeting` at a time."""
+
+    def __init__(self, meeting: threading.Barrier) -> None:
+        super().__init__(AlignedBuffers())
+        self._meeting = meeting
+
+    def settle(self, block: EncodedBlock) -> EncodedBlock:
+        with suppress(threading.BrokenBarrierError):
+            self._meeting.wait()
+        return block

@@ -5,12 +5,22 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from storage.blocks import EncodedBlock
 from storage.buffers import AlignedBuffers
 from storage.placement import RankedPlacement, RecentPlacement, Shares, place_by_shares
-from storage.tiers import MemoryTier, Tier, TierStack
+from storage.tiers import Destination, MemoryTier, Tier, TierStack
 from tests.storage.blocks.builders import make_block
 from tests.storage.tiers.builders import KEYS, SIZE, here, is_block, make_tier
-from tests.storage.tiers.faulty import Forgetful, Full, Lost, LostWhileKeeping, Refusing, Wrapped
+from tests.storage.tiers.faulty import (
+    Forgetful,
+    Full,
+    Lost,
+    LostAfterFinding,
+    LostWhileKeeping,
+    Refusing,
+    RefusingToSettle,
+    Wrapped,
+)
 
 NAMES = ("gpu", "pinned", "pageable")
 
@@ -119,7 +129,7 @@ def test_a_tier_without_a_budget_is_passed_over() -> None:
     assert all(state["refusals"] == 0 for state in stack.state().values())
 
 
-@pytest.mark.parametrize("fault", [Forgetful, Full, Lost, LostWhileKeeping])
+@pytest.mark.parametrize("fault", [Forgetful, Full, Lost, LostAfterFinding, LostWhileKeeping])
 @pytest.mark.parametrize("place", range(3))
 def test_a_failing_tier_costs_time_only(fault: type[Wrapped], place: int) -> None:
     tiers: list[Tier] = [make_tier(name, 2 * SIZE) for name in NAMES]
@@ -129,12 +139,63 @@ def test_a_failing_tier_costs_time_only(fault: type[Wrapped], place: int) -> Non
     for _ in range(3):
         for key in KEYS:
             ask(stack, key)
-    counted = {name: state["failures"] for name, state in stack.state().items()}
-    assert (counted[NAMES[place]] > 0) == (fault in (Lost, LostWhileKeeping))
-    assert all(not count for name, count in counted.items() if name != NAMES[place])
     for key in KEYS:
+        newer = make_block(key, generation=1).header.file_name
+        assert stack.find(key, newer) is None
+        assert stack.where(key) in (*NAMES, "disk")
         stack.retire(key)
+    stack.shed()
+    counted = {name: state["failures"] for name, state in stack.state().items()}
+    assert (counted[NAMES[place]] > 0) == (fault in (Lost, LostAfterFinding, LostWhileKeeping))
+    assert all(not count for name, count in counted.items() if name != NAMES[place])
     assert all(tier.blocks == 0 for tier in stack.tiers)
+
+
+def test_a_lost_tier_is_told_and_breaks_nothing() -> None:
+    stack = make_stack([Lost(make_tier("gpu", SIZE)), make_tier("pinned", SIZE)])
+    stack.place_by(RankedPlacement({KEYS[0]: "gpu"}))
+    assert [ask(stack, KEYS[0]) for _ in range(2)] == ["disk", "pinned"]
+    assert stack.where(KEYS[0]) == "pinned"
+    assert stack.shed() == SIZE
+    told = stack.state()
+    assert (told["gpu"]["kind"], told["gpu"]["reason"]) == ("failed", "it raises")
+    assert told["gpu"]["failures"] > 5
+    assert told["pinned"]["failures"] == 0
+
+
+def test_where_leaves_no_trace() -> None:
+    stack = make_stack()
+    ask(stack, KEYS[0])
+    assert (stack.where(KEYS[0]), stack.where(KEYS[1])) == ("pageable", "disk")
+    assert stack.state()["pageable"]["hits"] == 0
+
+
+@pytest.mark.parametrize("cause", ["leased", "refused"])
+def test_a_block_that_its_tier_does_not_keep_goes_below(cause: str) -> None:
+    first = make_tier("gpu", SIZE) if cause == "leased" else MemoryTier("gpu", SIZE, RefusingToSettle())
+    stack = make_stack([first, make_tier("pinned", SIZE), make_tier("pageable", SIZE)])
+    stack.place_by(RankedPlacement(dict.fromkeys(KEYS, "gpu")))
+    leased = stack.tiers[0].admit(make_block(KEYS[1], seed=1)) if cause == "leased" else None
+    assert [ask(stack, KEYS[0]) for _ in range(2)] == ["disk", "pinned"]
+    assert content(stack)[1:] == [{"a"}, set()]
+    if leased is not None:
+        leased.release()
+
+
+def test_a_block_placed_on_no_purpose_evicts_nothing_below_either() -> None:
+    pinned = make_tier("pinned", SIZE)
+    stack = make_stack([MemoryTier("gpu", SIZE, RefusingToSettle()), pinned])
+    held = pinned.admit(make_block(KEYS[1], seed=1))
+    assert held is not None
+    held.release()
+
+    class ByChance(RankedPlacement):
+        def knows(self, key: str) -> bool:
+            return False
+
+    stack.place_by(ByChance({KEYS[0]: "gpu"}))
+    assert ask(stack, KEYS[0]) == "disk"
+    assert content(stack) == [set(), {"b"}]
 
 
 def test_memory_that_is_refused_to_all_is_made_by_evicting() -> None:
@@ -161,3 +222,26 @@ def test_another_encoding_is_forgotten_everywhere() -> None:
     newer = make_block(KEYS[0], generation=1)
     assert stack.find(KEYS[0], newer.header.file_name) is None
     assert content(stack) == [set()] * 3
+
+
+def test_a_reader_of_an_old_row_keeps_nothing_from_the_new_one() -> None:
+    """Both were under way when the block was encoded again; the reader of the older row ends first."""
+    stack = make_stack()
+    older, newer = make_block(KEYS[0]), make_block(KEYS[0], "int4", generation=1)
+
+    def read(block: EncodedBlock) -> tuple[Destination, EncodedBlock]:
+        destination = stack.destination(KEYS[0])
+        buffer = destination.take(block.data.nbytes)
+        buffer[:] = block.data
+        return destination, EncodedBlock(block.header, buffer, buffer)
+
+    for first, last in ((older, newer), (newer, older)):
+        reads = [read(first), read(last)]
+        for (destination, block), expected in zip(reads, (first, newer), strict=True):
+            lease = destination.keep(block)
+            assert lease.block.header == expected.header
+            assert np.array_equal(lease.block.data, expected.data)
+            lease.release()
+        assert stack.tiers[2].blocks == 1
+        stack.retire(KEYS[0])
+        assert stack.tiers[2].used_bytes == 0
