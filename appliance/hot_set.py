@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -58,6 +59,10 @@ class HotSet:
                     tier.resize(granted[tier.name])
         self.budget.fingerprint = engine.fingerprint
         self.place()
+
+    def memory(self) -> dict[str, dict[str, Any]]:
+        """What the store's tiers hold, for `status`."""
+        return self._store.memory()
 
     def place(self) -> None:
         """Rank the blocks anew: which tier each deserves (HA-RAG, Algorithm 2). Nothing moves before it is

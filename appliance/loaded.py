@@ -10,6 +10,7 @@ from appliance.one_line import one_line_errors
 from appliance.planner import Planner, keep_rates, read_rates
 from appliance.retrieval import Retriever
 from appliance.settings import Settings
+from appliance.status import remember_memory
 from storage.catalog import Catalog
 from storage.home import Home
 
@@ -44,6 +45,8 @@ class LoadedModels:
             if self._engine is None:
                 self._engine = open_engine(self._settings, keep=self._writable)
                 self._hot.serve(self._engine)
+                if self._writable:
+                    remember_memory(self._home, self._hot.memory(), self._hot.reason)
             return self._engine
 
     @property
