@@ -10,7 +10,7 @@ from appliance.one_line import one_line_errors
 from appliance.planner import Planner, keep_rates, read_rates
 from appliance.retrieval import Retriever
 from appliance.settings import Settings
-from appliance.status import remember_memory
+from appliance.status import count_memory_troubles, remember_memory
 from storage.catalog import Catalog
 from storage.home import Home
 
@@ -81,8 +81,13 @@ class LoadedModels:
         if self._retriever is not None:
             self._retriever.forget(collection_id)
 
-    def close(self) -> None:
-        """Stop the loader's threads. Safe to repeat."""
-        if self._engine is not None:
-            self._engine.close()
-            self._engine = None
+    def close(self, idle_failure: str | None = None) -> None:
+        """Stop the loader's threads, and remember what the memory tiers held, for `status`. Safe to repeat."""
+        if self._engine is None:
+            return
+        if self._writable:
+            memory = self._hot.memory()
+            remember_memory(self._home, memory, self._hot.reason, idle_failure)
+            count_memory_troubles(self._catalog, memory)
+        self._engine.close()
+        self._engine = None

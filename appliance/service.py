@@ -41,7 +41,7 @@ from appliance.settings import (
     LARGEST_TOP_K,
     Settings,
 )
-from appliance.status import count_memory_troubles, read_status, remember_memory
+from appliance.status import read_status
 from appliance.turns import Turns
 from storage.catalog import Catalog, CollectionRow
 from storage.errors import HomeBusy, UnknownRow
@@ -254,11 +254,7 @@ class Appliance:
             self._idle = None
         if self.writable:
             self.hot.log.close()
-            if self._models.present is not None:
-                memory = self.store.memory()
-                remember_memory(self.home, memory, self.hot.reason, failure)
-                count_memory_troubles(self.catalog, memory)
-        self._models.close()
+        self._models.close(failure)
         self.catalog.close()
         if self._lock is not None:
             self._lock.release()
