@@ -1,25 +1,54 @@
-"""A disk that somebody else keeps busy: threads that read and write the same disk past the page cache."""
+"""A disk that somebody else keeps busy: processes that read and write the same disk past the page cache.
+
+Processes, not threads: those would take the interpreter's lock from the very code that is measured.
+"""
 
 import os
-import threading
+import subprocess
+import sys
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from storage.buffers import AlignedBuffers
+from appliance.benches.base import BenchRefused
 
 _FILE_BYTES = 64 << 20
 _PIECE_BYTES = 1 << 20
-_READERS = 3
+_READERS = 2
+_READING = """
+import mmap, os, sys
+piece, whole, number = int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+buffer = mmap.mmap(-1, piece)
+try:
+    file = os.open(sys.argv[1], os.O_RDONLY | os.O_DIRECT)
+except OSError:
+    file = os.open(sys.argv[1], os.O_RDONLY)
+print("begun", flush=True)
+offset = number * piece
+while True:
+    os.preadv(file, [buffer], offset)
+    offset = (offset + 7 * piece) % whole
+"""
+_WRITING = """
+import os, sys
+piece, whole = int(sys.argv[2]), int(sys.argv[3])
+content = os.urandom(piece)
+file = os.open(sys.argv[1], os.O_WRONLY)
+print("begun", flush=True)
+offset = 0
+while True:
+    os.pwrite(file, content, offset)
+    os.fsync(file)
+    offset = (offset + piece) % whole
+"""
 
 
 class BusyDisk:
-    """While entered, three threads read and one writes and syncs in `folder`, as fast as the disk lets them."""
+    """While entered, two processes read and one writes and syncs in `folder`, as fast as the disk lets them."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "busy"
-        self._end = threading.Event()
-        self._threads: list[threading.Thread] = []
+        self._children: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Self:
         with self._file.open("wb") as file:
@@ -27,43 +56,29 @@ class BusyDisk:
                 file.write(os.urandom(4096) * (_PIECE_BYTES // 4096))
             file.flush()
             os.fsync(file.fileno())
-        self._end.clear()
-        actions = [self._read] * _READERS + [self._write]
-        self._threads = [threading.Thread(target=action, args=(n,), daemon=True) for n, action in enumerate(actions)]
-        for thread in self._threads:
-            thread.start()
+        programs = [_READING] * _READERS + [_WRITING]
+        sizes = (str(_PIECE_BYTES), str(_FILE_BYTES))
+        self._children = [
+            subprocess.Popen(
+                [sys.executable, "-I", "-c", program, str(self._file), *sizes, str(number)], stdout=subprocess.PIPE
+            )
+            for number, program in enumerate(programs)
+        ]
+        for child in self._children:
+            if child.stdout is None or child.stdout.readline() != b"begun\n":
+                self._end()
+                raise BenchRefused(f"{self._file} cannot be read and written: name another --home")
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._end.set()
-        for thread in self._threads:
-            thread.join()
+        self._end()
         self._file.unlink()
 
-    def _read(self, number: int) -> None:
-        buffer = AlignedBuffers().take(_PIECE_BYTES)
-        try:
-            descriptor = os.open(self._file, os.O_RDONLY | os.O_DIRECT)
-        except OSError:
-            descriptor = os.open(self._file, os.O_RDONLY)
-        offset = number * _PIECE_BYTES
-        try:
-            while not self._end.is_set():
-                os.preadv(descriptor, [buffer.data], offset)
-                offset = (offset + 7 * _PIECE_BYTES) % _FILE_BYTES
-        finally:
-            os.close(descriptor)
-
-    def _write(self, number: int) -> None:
-        piece = os.urandom(_PIECE_BYTES)
-        descriptor = os.open(self._file, os.O_WRONLY)
-        offset = 0
-        try:
-            while not self._end.is_set():
-                os.pwrite(descriptor, piece, offset)
-                os.fsync(descriptor)
-                offset = (offset + _PIECE_BYTES) % _FILE_BYTES
-        finally:
-            os.close(descriptor)
+    def _end(self) -> None:
+        for child in self._children:
+            child.kill()
+        for child in self._children:
+            child.communicate()
+        self._children = []

@@ -21,6 +21,7 @@ from models.placing.unpacking import COMPILE, float8, gse8, packed, packed4
 
 TILE_ELEMENTS = 4096  # 16 KiB of float32: less, and slicing costs as much as the loops; more, and the cache is full
 TILE_TOKENS = 64  # halved until they fit; groups of tokens are multiples of a tile or divide it
+TILE_BYTES = 16384  # of small codes, a byte each
 UNTILED_TOKENS = 256
 LARGEST_HEAD_DIM = 512
 
@@ -36,12 +37,13 @@ def place_side(
 ) -> None:  # fmt: skip
     """Decoded and, keys, rotated into `out[layer, head, start + token]`; tables `[positions, head_dim]` float32."""
     heads, dim = out.shape[1], out.shape[3]
-    tile_tokens = TILE_TOKENS
-    while tile_tokens * dim > TILE_ELEMENTS:
+    small = recipe.kind >= forms.PACKED6 and recipe.scaling != forms.ROTATED
+    tile_tokens, most = (UNTILED_TOKENS, TILE_BYTES) if small else (TILE_TOKENS, TILE_ELEMENTS)
+    while tile_tokens * dim > most:
         tile_tokens //= 2
     if recipe.kind == forms.SIGNED8:  # needs no tile, only a scale a token
         tile_tokens = UNTILED_TOKENS
-    tile, spare = np.empty(TILE_ELEMENTS, _F32), np.empty(TILE_ELEMENTS, _U8)
+    tile, spare = np.empty(TILE_ELEMENTS, _F32), np.empty(TILE_BYTES, _U8)
     scales, zeros = np.empty(TILE_ELEMENTS, _F32), np.empty(TILE_ELEMENTS, _F32)
     for layer in range(first_layer, end_layer):
         for head in range(heads):
@@ -56,6 +58,12 @@ def place_side(
                     _signed_keys(codes.view(np.int8), scales, tile, c, s, slots)
                 elif recipe.kind == forms.SIGNED8:
                     _signed_values(codes.view(np.int8), scales, slots)
+                elif recipe.scaling == forms.BY_CHANNEL and rotated:
+                    packed(codes, recipe.kind, rows, dim, recipe.row_bytes, spare)
+                    _channel_keys(spare, scales, zeros, recipe.group, tile, c, s, slots)
+                elif recipe.scaling == forms.BY_TOKEN and not rotated:
+                    packed(codes, recipe.kind, rows, dim, recipe.row_bytes, spare)
+                    _token_values(spare, scales, zeros, recipe.group, slots)
                 else:
                     _decode(codes, recipe, rows, dim, tile, scales, zeros, spare)
                     if rotated:
@@ -215,6 +223,44 @@ def _signed_values(codes: Array, scales: Array, out: Array) -> None:
         code, slot, scale = codes[token * dim : (token + 1) * dim], out[token], scales[token]
         for j in range(dim):
             slot[j] = _word(_F32(code[j]) * scale, whole)
+
+
+@numba.njit(**COMPILE)
+def _channel_keys(
+    codes: Array, scales: Array, zeros: Array, group: int, tile: Array, cos: Array, sin: Array, out: Array
+) -> None:  # fmt: skip
+    """A byte a code, a scale and zero for each channel of a group of tokens: scaled, rotated and stored row by row."""
+    dim = out.shape[1]
+    half, row, whole = dim // 2, tile[:dim], out.itemsize == 4
+    for token in range(out.shape[0]):
+        at = token // group * dim
+        scale, zero = scales[at : at + dim], zeros[at : at + dim]
+        code, c, s, slot = codes[token * dim : (token + 1) * dim], cos[token], sin[token], out[token]
+        for j in range(half):
+            low = _F32(code[j]) * scale[j] + zero[j]
+            high = _F32(code[j + half]) * scale[j + half] + zero[j + half]
+            row[j] = low * c[j] - high * s[j]
+            row[j + half] = high * c[j + half] + low * s[j + half]
+        for j in range(dim):
+            slot[j] = _word(row[j], whole)
+
+
+@numba.njit(**COMPILE)
+def _token_values(codes: Array, scales: Array, zeros: Array, group: int, out: Array) -> None:
+    """A byte a code, a scale and zero for each group of elements of a token. Unsigned indices need no wrapping."""
+    dim, whole = np.uint64(out.shape[1]), out.itemsize == 4
+    which, first, width = np.uint64(0), np.uint64(0), np.uint64(group)
+    for token in range(out.shape[0]):
+        slot = out[token]
+        begin = np.uint64(0)
+        while begin < dim:
+            count = min(width, dim - begin)
+            scale, zero = scales[which], zeros[which]
+            for j in range(count):
+                slot[begin + j] = _word(_F32(codes[first + begin + j]) * scale + zero, whole)
+            which += np.uint64(1)
+            begin += count
+        first += dim
 
 
 @numba.njit(**COMPILE)

@@ -61,8 +61,10 @@ def packed4(codes: Array, rows: int, dim: int, tile: Array) -> None:
 
 @numba.njit(**COMPILE)
 def packed(codes: Array, kind: int, rows: int, dim: int, row_bytes: int, out: Array) -> None:
-    """Codes of two planes to a byte each, `out[rows * dim]`."""
-    if kind == forms.PACKED6:
+    """Codes to a byte each, `out[rows * dim]`."""
+    if kind == forms.PACKED4:
+        _bytes4(codes, rows, dim, out)
+    elif kind == forms.PACKED6:
         _packed6(codes, rows, dim, row_bytes, out)
     elif kind == forms.PACKED5 and dim % 64 == 0:  # eight codes at once
         _packed5(codes.view(_U64), rows, _U64(0x0F0F0F0F0F0F0F0F), _U64(0x0101010101010101), out.view(_U64))
@@ -76,6 +78,19 @@ def packed(codes: Array, kind: int, rows: int, dim: int, row_bytes: int, out: Ar
         for row in range(rows):
             code = codes[row * row_bytes : row * row_bytes + dim // 8 * 3]
             _packed3(code, 1, _U8(3), _U8(1), out[row * dim : (row + 1) * dim])
+
+
+@numba.njit(**COMPILE)
+def _bytes4(codes: Array, rows: int, dim: int, out: Array) -> None:
+    """One plane of 4 bits: byte j holds elements j and j + dim / 2."""
+    half = dim // 2
+    for row in range(rows):
+        code = codes[row * half : (row + 1) * half]
+        low, high = out[row * dim : row * dim + half], out[row * dim + half : (row + 1) * dim]
+        for j in range(half):
+            low[j] = code[j] & _U8(15)
+        for j in range(half):
+            high[j] = code[j] >> _U8(4)
 
 
 @numba.njit(**COMPILE)

@@ -1,11 +1,11 @@
 """The planner's bench on tiny models: every case asked, what it tells, and the busy disk it makes."""
 
-import os
-import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from appliance.benches import busy_disk
@@ -116,35 +116,30 @@ def test_too_few_questions_are_refused() -> None:
         PlannerBenchSettings(questions=4)
 
 
-def test_a_disk_is_busy_while_entered_and_then_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(busy_disk, "_FILE_BYTES", 4 << 20)
-    read, written = threading.Event(), threading.Event()
-    preadv, fsync = os.preadv, os.fsync
+def most_read(children: list[psutil.Process]) -> int:
+    return max(int(child.io_counters().read_chars) for child in children)
 
-    def noted_read(*arguments: Any) -> int:
-        got = preadv(*arguments)
-        if got:
-            read.set()
-        return got
 
-    def noted_sync(descriptor: int) -> None:
-        fsync(descriptor)
-        if threading.current_thread() is not threading.main_thread():
-            written.set()
-
-    monkeypatch.setattr(os, "preadv", noted_read)
-    monkeypatch.setattr(os, "fsync", noted_sync)
-    before = set(threading.enumerate())
+def test_the_busy_disk_is_read_and_written_while_entered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("appliance.benches.busy_disk._FILE_BYTES", 4 << 20)
+    before = {child.pid for child in psutil.Process().children()}
     busy = BusyDisk(tmp_path)
     for _ in range(2):  # it may be entered again
-        read.clear()
-        written.clear()
         with busy:
-            assert len(set(threading.enumerate()) - before) == 4
-            assert read.wait(20)
-            assert written.wait(20)
-            assert [file.stat().st_size for file in tmp_path.iterdir()] == [4 << 20]
-        assert set(threading.enumerate()) == before
+            children = [child for child in psutil.Process().children() if child.pid not in before]
+            assert len(children) == 3
+            file = next(iter(tmp_path.iterdir()))
+            first = file.read_bytes()
+            assert len(first) == 4 << 20
+            deadline = time.monotonic() + 20
+            while file.read_bytes() == first and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert file.read_bytes() != first, "nobody writes"
+            read = most_read(children)
+            while most_read(children) <= read and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert most_read(children) > read, "nobody reads"
+        assert {child.pid for child in psutil.Process().children()} <= before
         assert not list(tmp_path.iterdir())
 
 
