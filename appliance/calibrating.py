@@ -68,9 +68,15 @@ class CalibrationReport:
         return "\n".join((measured, "", f"profile {self.calibration.profile.name} ({asked}):", *chosen, *self.notes))
 
 
-def calibration_pairs() -> tuple[CodecPair, ...]:
-    """The pairs that a profile may choose: not `f32`, larger than the model's own numbers, nor GSE's other cuts."""
-    return tuple(p for p in default_pairs() if p.name != "f32" and not p.name.startswith("gse8-"))
+def calibration_pairs(device: str = "cpu") -> tuple[CodecPair, ...]:
+    """The pairs that a profile may choose: not `f32`, larger than the model's own numbers, nor GSE's other cuts.
+
+    Nor, on a CPU, values after a Hadamard rotation: they take 5% less room and twice the time to place, which costs
+    more than reading those 5% (docs/benchmarks.md).
+    """
+    left_out = ("h",) if device == "cpu" else ()
+    pairs = (p for p in default_pairs() if p.name != "f32" and not p.name.startswith("gse8-"))
+    return tuple(p for p in pairs if not p.keys.endswith(left_out) and not p.values.endswith(left_out))
 
 
 def run_calibration(
@@ -92,7 +98,7 @@ def run_calibration(
         asked, source = _questions(appliance, data, questions)
         limit = min(_PROMPT_TOKENS, engine.model.window - ANSWER_TOKENS)
         prompts = [prompt_of(engine.template, question, limit).prompt for question in asked]
-        wanted = tuple(dict.fromkeys((REFERENCE, *(pairs or calibration_pairs()))))
+        wanted = tuple(dict.fromkeys((REFERENCE, *(pairs or calibration_pairs(engine.model.device.type)))))
         measured = measure_codecs(engine.executor, prompts, wanted, progress, False, appliance.turns.background)
         rows, refused = _usable(*rows_of(measured))
         kl_bf16 = next((row.kl for row in rows if row.name == REFERENCE.name), None)

@@ -30,7 +30,7 @@ ANSWER_TOKENS = 16
 _MIXED = (
     *("bf16+int8", "int8+int4", "int8+int4h", "int8+int3", "int8+int3h", "int4+int8", "int4+int4f", "int4+int3"),
     *("int4+int3h", "int4f+int3h", "int3+int8", "int3+int4", "int3+int4h", "e4m3+e5m2", "e4m3+int4"),
-    *("int6+int4h", "int6+int3h", "int5+int4h", "int5+int3h"),
+    *("int6+int4", "int6+int4h", "int6+int3", "int6+int3h", "int5+int4", "int5+int4h", "int5+int3", "int5+int3h"),
 )
 
 

@@ -46,7 +46,7 @@ def choose_profile(
         return ChosenProfile(found.calibration.profile, f"stored calibration ({found.reason})")
     asked = workload.learning[:: max(1, len(workload.learning) // CALIBRATION_QUESTIONS)][:CALIBRATION_QUESTIONS]
     prompts = [engine.template.prompt([workload.ids[key] for key in workload.found[text]], text) for text in asked]
-    pairs = (REFERENCE, *calibration_pairs())
+    pairs = (REFERENCE, *calibration_pairs(engine.model.device.type))
     rows, refused = rows_of(measure_codecs(engine.executor, prompts, pairs, progress, twins=False))
     kl_bf16 = next((row.kl for row in rows if row.name == REFERENCE.name), None)
     if kl_bf16 is None:
