@@ -213,10 +213,12 @@ def test_candidates_have_the_reference_and_no_larger_codec() -> None:
     names = {pair.name for pair in calibration_pairs()}
     assert names >= {"bf16", "int8"}
     assert "f32" not in names
+    assert not any(part.endswith("h") for name in names for part in name.split("+"))
+    assert {"int4h", "int6+int4h"} <= {pair.name for pair in calibration_pairs("cuda")}
 
 
 def test_the_command(cli: Cli, sample_files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("appliance.calibrating.calibration_pairs", lambda: PAIRS)
+    monkeypatch.setattr("appliance.calibrating.calibration_pairs", lambda _device: PAIRS)
     cli("ingest", sample_files)
     ran = cli("calibrate", "--questions", 2, "--json")
     assert ran.code == 0
