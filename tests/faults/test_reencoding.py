@@ -140,12 +140,17 @@ def test_a_full_disk_keeps_the_old(
     full = expected_ids(settings)
     with Appliance.open(settings) as appliance:
         chunks = len(appliance.catalog.all_blocks())
-        with failing(name, 2) as calls:
-            work = reencoding(appliance, after).run()
-        assert calls[0] > 2
-        assert work.error is not None
-        assert "no room left" in work.error
-        done = work.encoded + work.recomputed
+        done = 0
+        for at in range(2, 12):  # until the first block is whole: it takes several calls, its header goes first
+            with failing(name, at) as calls:
+                work = reencoding(appliance, after).run()
+            assert calls[0] > at
+            assert work.error is not None
+            assert "no room left" in work.error
+            done = work.encoded + work.recomputed
+            if done:
+                break
+            check(appliance, chunks)
         assert 0 < done < chunks
         check(appliance, chunks)
         assert sum(row.codec == after for row in appliance.catalog.all_blocks()) == done
