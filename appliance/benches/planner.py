@@ -112,10 +112,11 @@ class PlannerResult:
             "p99_auto_full": p99_auto,
             "p99_full_full": p99_full,
             "bar": BAR * p99_full,
-            "held": p99_auto <= BAR * p99_full and max(planning) <= PLANNING_BAR_MS,
+            "held": p99_auto <= BAR * p99_full and percentile(planning, 99) <= PLANNING_BAR_MS,
             "median_auto_full": median(auto),
             "max_auto_full": max(auto),
             "planning_ms_median": median(planning),
+            "planning_ms_p99": percentile(planning, 99),
             "planning_ms_max": max(planning),
             "cases": {case.name: self._case(case.name) for case in CASES},
             **self.facts,
@@ -246,8 +247,8 @@ def table_of(result: PlannerResult) -> str:
             format_table(header, rows),
             "",
             f"p99(auto/full) {found['p99_auto_full']:.3f}, bar {BAR} x p99(full/full) = {found['bar']:.3f}: {verdict};"
-            f" worst {found['max_auto_full']:.3f}; planning {found['planning_ms_median']:.3f} ms, at most"
-            f" {found['planning_ms_max']:.3f} ms",
+            f" worst {found['max_auto_full']:.3f}; planning {found['planning_ms_median']:.3f} ms,"
+            f" p99 {found['planning_ms_p99']:.3f}, at most {found['planning_ms_max']:.3f}",
             f"best of {BEST_OF} each way, shuffled each round, cases in random order; {result.facts['data']}",
             machine_line(result.facts["machine"]),
         )

@@ -118,7 +118,9 @@ def test_a_stored_calibration_is_used(settings: Settings, data: Path) -> None:
 def test_without_a_calibration_the_learning_half_is_measured(
     settings: Settings, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kv_sets, "calibration_pairs", lambda _device: (CodecPair.named("int8"), CodecPair.named("gse8")))
+    monkeypatch.setattr(
+        kv_sets, "calibration_pairs", lambda _device: (CodecPair.named("int8"), CodecPair.named("gse8"))
+    )
     monkeypatch.setattr(kv_sets, "CALIBRATION_QUESTIONS", 2)
     result = run_harag_bench(settings, tiny_bench(data, codecs=(), answers=0))
     assert result.facts["profile"]["source"].startswith("calibrated for this run on 2 questions of the learning half")

@@ -29,8 +29,8 @@ from tests.appliance.fixtures import Cli
 
 RESULT = {
     *("questions", "p99_auto_full", "p99_full_full", "bar", "held", "median_auto_full", "max_auto_full"),
-    *("planning_ms_median", "planning_ms_max", "cases", "data", "model", "fingerprint", "codec", "rates", "best_of"),
-    "machine",
+    *("planning_ms_median", "planning_ms_p99", "planning_ms_max", "cases", "data", "model", "fingerprint", "codec"),
+    *("rates", "best_of", "machine"),
 }
 CASE = {
     *("questions", "p99_auto_full", "p99_full_full", "median_auto_full", "full_ms_median", "auto_ms_median"),
