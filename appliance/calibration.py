@@ -88,11 +88,6 @@ def measured_choice(home: Home, fingerprint: str) -> tuple[Profile, str]:
     return replace(profile, classes=tuple(replace(each, reason=found.reason) for each in profile.classes)), found.reason
 
 
-def load_calibration(home: Home, fingerprint: str) -> Calibration | None:
-    """The calibration of this model, or None; `find_calibration` says why."""
-    return find_calibration(home, fingerprint).calibration
-
-
 def find_calibration(home: Home, fingerprint: str) -> CalibrationFound:
     """The calibration of this model, and where there is none, why not. Never fails: a damaged file is a reason."""
     try:

@@ -49,7 +49,7 @@ class HotSet:
     def serve(self, engine: Engine) -> None:
         """From now on this model's blocks are the ones that count."""
         self._engine = engine
-        if engine.model.device.type == "cuda" and self._budgets is None:
+        if engine.model.device.type == "cuda" and (self._budgets is None or self._budgets.shares):
             # Only now it is known what the weights have left.
             granted, self.reason = device_budgets(
                 engine.model.device, lambda: torch.cuda.mem_get_info(engine.model.device)[0]

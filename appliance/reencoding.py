@@ -15,7 +15,6 @@ from appliance.block_size import block_file_bytes
 from appliance.block_source import wanted_blocks
 from appliance.engine import Engine
 from appliance.hotness_classes import ClassifiedBlock, classified_blocks
-from appliance.idle import IdleJob
 from appliance.turns import Turns
 from models.errors import PromptTooLong
 from storage.blocks import EncodedBlock, encode_block, read_block_file
@@ -177,8 +176,3 @@ def _side_derivable(before: str, after: str) -> bool:
     if before == "f32" or (before == "bf16" and after != "f32"):
         return True
     return before == "int8" and after.startswith(("int8", "int5", "int4", "int3")) and after != "int8t"
-
-
-def reencoding(open_work: Callable[[], Reencoding]) -> IdleJob:
-    """`Reencoding.run` as background work."""
-    return lambda stop: open_work().run(stop).error

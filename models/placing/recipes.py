@@ -45,7 +45,7 @@ class Recipe(NamedTuple):
     """Between shared exponents (GSE8)."""
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=4096)
 def recipes(geometry: Geometry, tokens: int, key_codec: str, value_codec: str) -> tuple[Recipe, Recipe] | None:
     """The recipes of the keys and the values of such a block; None with a codec the loops do not know."""
     layout = block_layout(geometry, tokens, key_codec, value_codec)

@@ -54,7 +54,7 @@ class BlockLayout:
         return dict(_tensor_table(self))
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=4096)  # a corpus has hundreds of lengths, times the pairs of its profile
 def block_layout(geometry: Geometry, tokens: int, key_codec: str, value_codec: str) -> BlockLayout:
     """The layout of a block. Wider parts come first, so that every part begins on a multiple of its own width."""
     parts = [("k", spec) for spec in find_codec(key_codec).key_parts(geometry, tokens)]

@@ -7,7 +7,6 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -25,8 +24,9 @@ OnLayers = Callable[[EncodedBlock, range], None]
 
 # Errors that are about this process, not about the file: every other block would fail the same way.
 _OF_THE_PROCESS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-# Parsing a header takes longer than checking a block's layers; about 10 KiB each.
-_HEADERS_REMEMBERED = 512
+# Parsing a header takes longer than checking a block's layers, and holds the interpreter's lock; about 4 KiB each.
+_HEADERS_REMEMBERED = 4096
+_headers: dict[bytes, tuple[BlockHeader, str]] = {}
 
 
 @dataclass(frozen=True)
@@ -149,6 +149,16 @@ def _checked_header(name: str, buffer: np.ndarray, expected: BlockExpectation) -
     return header
 
 
-@lru_cache(maxsize=_HEADERS_REMEMBERED)
 def _parsed(raw: bytes, name: str) -> tuple[BlockHeader, str]:
-    return parse_header(raw, name)
+    """The header and its checksum. Headers that were valid once are remembered by digest, not by their 8 to 20 KiB.
+
+    A remembered header passed every check; each time it is compared with the catalog, its checksums with the layers.
+    """
+    digest = xxhash.xxh3_128_digest(raw)
+    found = _headers.get(digest)
+    if found is None:
+        found = parse_header(raw, name)
+        if len(_headers) >= _HEADERS_REMEMBERED:
+            _headers.clear()
+        _headers[digest] = found
+    return found

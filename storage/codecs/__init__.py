@@ -2,13 +2,13 @@
 
 import torch
 
+from storage.codec_pair import CodecPair
 from storage.codecs.base import Codec, Parts, PartSpec
 from storage.codecs.float8 import Float8Codec
 from storage.codecs.grouped import GroupedCodec
 from storage.codecs.gse import GseCodec
 from storage.codecs.int8 import Int8Codec
 from storage.codecs.int8t import Int8TensorCodec
-from storage.codecs.pair import CodecPair
 from storage.codecs.plain import PlainCodec
 from storage.errors import StorageError
 

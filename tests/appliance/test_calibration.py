@@ -15,7 +15,6 @@ from appliance.calibration import (
     Calibration,
     calibrated,
     find_calibration,
-    load_calibration,
     save_calibration,
 )
 from appliance.errors import ApplianceError
@@ -51,14 +50,14 @@ def test_the_profile_follows_from_the_measurements() -> None:
 
 
 def test_kept_and_found_again_by_model(home: Home) -> None:
-    assert load_calibration(home, "a" * 64) is None
+    assert find_calibration(home, "a" * 64).calibration is None
     assert "run `appliance calibrate`" in find_calibration(home, "a" * 64).reason
     first, second = a_calibration("a" * 64), replace(a_calibration("b" * 64), bounds=(0.0, 0.1, 0.2, 0.3))
     save_calibration(home, first)
     save_calibration(home, second)
-    assert load_calibration(home, "a" * 64) == first
-    assert load_calibration(home, "b" * 64) == second
-    assert load_calibration(home, "c" * 64) is None
+    assert find_calibration(home, "a" * 64).calibration == first
+    assert find_calibration(home, "b" * 64).calibration == second
+    assert find_calibration(home, "c" * 64).calibration is None
     assert (home.root / FILE_NAME).stat().st_mode & 0o777 == 0o600
     assert not list(home.temporary.iterdir())
 
@@ -67,7 +66,7 @@ def test_what_the_gate_found_stays(home: Home) -> None:
     gated = replace(a_calibration(), gate={"fusion": {"top1": 0.97}})
     save_calibration(home, gated)
     save_calibration(home, a_calibration())
-    assert load_calibration(home, "a" * 64) == gated
+    assert find_calibration(home, "a" * 64).calibration == gated
 
 
 def broken(change: Callable[[dict[str, object]], object]) -> bytes:
@@ -104,7 +103,7 @@ def test_a_damaged_file_does_not_count_and_is_replaced(home: Home, content: byte
     assert "appliance calibrate" in found.reason
     assert "\n" not in found.reason
     save_calibration(home, a_calibration())
-    assert load_calibration(home, "a" * 64) == a_calibration()
+    assert find_calibration(home, "a" * 64).calibration == a_calibration()
 
 
 def test_a_folder_in_its_place_is_a_reason(home: Home) -> None:
@@ -115,7 +114,7 @@ def test_a_folder_in_its_place_is_a_reason(home: Home) -> None:
 def test_stored_documents_are_asked_about(appliance: Appliance, sample_files: Path) -> None:
     appliance.ingest([sample_files])
     report = run_calibration(appliance, questions=4, pairs=PAIRS)
-    kept = load_calibration(appliance.home, appliance.engine.fingerprint)
+    kept = find_calibration(appliance.home, appliance.engine.fingerprint).calibration
     assert kept == report.calibration
     assert (kept.data, kept.questions) == ("stored documents", 4)
     assert {each.pair.name for each in kept.measurements} == {"bf16", "f32", "int8"}
@@ -179,7 +178,7 @@ def test_a_kl_that_is_no_number_is_not_kept(
     with_kl(monkeypatch, "int8", kl)
     report = run_calibration(appliance, questions=1, pairs=PAIRS)
     assert "int8: not measured: its KL is not a finite number" in report.notes
-    assert load_calibration(appliance.home, appliance.engine.fingerprint) == report.calibration
+    assert find_calibration(appliance.home, appliance.engine.fingerprint).calibration == report.calibration
     assert {each.pair.name for each in report.calibration.measurements} == {"bf16", "f32"}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from appliance.reencoding import REFUSED_COUNTER, ReencodeWork, Reencoding, derivable, reencoding
+from appliance.reencoding import REFUSED_COUNTER, ReencodeWork, Reencoding, derivable
 from appliance.service import Appliance
 from appliance.settings import Settings
 from models.reader import ChunkReader
@@ -169,7 +169,7 @@ def test_stopping_leaves_the_rest_for_later(appliance: Appliance, work: Work, mo
         assert work(SHRUNK).run(stop) == ReencodeWork(encoded=1)
     rest = len(codecs(appliance.catalog)) - 1
     assert work(SHRUNK).run() == ReencodeWork(encoded=rest)
-    assert reencoding(lambda: work(SHRUNK))(threading.Event()) is None
+    assert work(SHRUNK).run() == ReencodeWork()
 
 
 def test_a_codec_that_refuses_is_asked_once(appliance: Appliance, work: Work, monkeypatch: pytest.MonkeyPatch) -> None:

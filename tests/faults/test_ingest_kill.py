@@ -53,10 +53,10 @@ class Killing:
         return answer["status"], int(answer["counted"] or -1)
 
 
-@pytest.fixture(scope="module")
-def killing() -> Iterator[Killing]:
+def started(program: str) -> Iterator[Killing]:
+    """The program (a module of these tests) that runs what is to be killed, until the fixture ends."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.faults.killing"],
+        [sys.executable, "-m", program],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -66,6 +66,11 @@ def killing() -> Iterator[Killing]:
     )
     yield Killing(process)
     process.communicate("", timeout=20)
+
+
+@pytest.fixture(scope="module")
+def killing() -> Iterator[Killing]:
+    yield from started("tests.faults.killing")
 
 
 @pytest.fixture(scope="module")

@@ -1,10 +1,7 @@
 """Kill -9, a full disk and a refused write while blocks are encoded again: the old file serves, nothing leaks."""
 
-import os
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,24 +21,14 @@ from tests.appliance.stored import files_of
 from tests.faults.killing import COUNT_ONLY
 from tests.faults.reencoding_program import settings_of
 from tests.faults.test_disk_full import failing
-from tests.faults.test_ingest_kill import ROOT, Killing
+from tests.faults.test_ingest_kill import Killing, started
 
 UP, DOWN = ("bf16", "f32"), ("f32", "int8")
 
 
 @pytest.fixture(scope="module")
 def killing() -> Iterator[Killing]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.faults.reencoding_program"],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    yield Killing(process)
-    process.communicate("", timeout=20)
+    yield from started("tests.faults.reencoding_program")
 
 
 @pytest.fixture(scope="module")
