@@ -40,6 +40,26 @@ def capture_kv(layers: nn.ModuleList) -> Iterator[CapturedKV]:
             handle.remove()
 
 
+@contextmanager
+def capture_queries(layers: nn.ModuleList, heads: int, head_dim: int) -> Iterator[list[torch.Tensor]]:
+    """Collect each layer's queries before rotary (after bias and query norm), `[heads, rows, head_dim]`, in order."""
+    captured: list[torch.Tensor] = []
+
+    def hook(_module: nn.Module, _inputs: Any, output: torch.Tensor) -> None:
+        captured.append(output.reshape(output.shape[1], heads, head_dim).transpose(0, 1))
+
+    handles = []
+    try:
+        for layer in layers:
+            attention: Any = layer.self_attn
+            last_query_module = getattr(attention, "q_norm", None) or attention.q_proj
+            handles.append(last_query_module.register_forward_hook(hook))
+        yield captured
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
 def _keep(into: list[torch.Tensor]) -> Callable[[nn.Module, Any, torch.Tensor], None]:
     def hook(_module: nn.Module, _inputs: Any, output: torch.Tensor) -> None:
         into.append(output)

@@ -21,5 +21,9 @@ class UnknownStrategy(ModelError):
     """No strategy has this name."""
 
 
+class StrategyRefused(ModelError):
+    """A strategy's parameter is out of its range."""
+
+
 class DeviceUnavailable(ModelError):
     """The device asked for cannot be used; the message says why."""

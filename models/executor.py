@@ -2,17 +2,26 @@
 
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 
 from models.arena import Arena
-from models.forward import contiguous_rows, next_token_logits, run_rows, scattered_rows
+from models.forward import (
+    contiguous_rows,
+    embed_rows,
+    final_norm,
+    next_token_logits,
+    run_layers,
+    run_rows,
+    scattered_rows,
+)
 from models.landing import BlockSource, LandingState, LayerListener, LeasedBlock, Loads, chunk_of
 from models.placing import PlacerChoice
 from models.prompt import Prompt
 from models.reader import ChunkReader
+from models.selection import Selected, Stitched
 from models.strategies import Origin, Plan, Segment
 from storage.blocks import EncodedBlock
 from storage.codecs import CodecPair
@@ -23,6 +32,8 @@ LOADER_THREADS = 4
 @dataclass
 class Execution:
     """What carrying out a plan gave: `logits` float32 `[vocabulary]` after the last row, times in milliseconds.
+
+    `tokens_recomputed` of the computed ones are tokens of placed blocks that the plan's selector chose.
 
     `tiers` counts chunks by where they came from, `overtaken` those computed because their load took too long.
     `load_ms + place_ms` is the time from the first lease to the last slot placed, shared between both by the threads'
@@ -37,6 +48,7 @@ class Execution:
     compute_ms: float
     tiers: dict[str, int] = field(default_factory=dict)
     overtaken: int = 0
+    tokens_recomputed: int = 0
 
 
 class Executor:
@@ -44,7 +56,9 @@ class Executor:
 
     def __init__(self, reader: ChunkReader, placers: PlacerChoice) -> None:
         self.model = reader.model
-        self.arena = Arena(self.model.geometry, self.model.dtype, self.model.device, self.model.window)
+        self.arena, self._scratch = (
+            Arena(self.model.geometry, self.model.dtype, self.model.device, self.model.window) for _ in range(2)
+        )
         self.placers = placers
         self._reader = reader
         self._pool = ThreadPoolExecutor(LOADER_THREADS, thread_name_prefix="loader")
@@ -75,8 +89,13 @@ class Executor:
         ids, done = prompt.ids(), np.zeros(plan.tokens, dtype=bool)
         ahead = _computed_ahead(plan) if loads.landings else 0
         waiting = began
+        stitched = self._stitched(prompt, plan)
+        prepared = None
+        if stitched is not None and plan.selector is not None:
+            prepared = plan.selector.prepare(stitched)
         if ahead:
             self._pass(ids, _first(plan), ahead, done)
+        if ahead or prepared is not None:
             waiting = time.perf_counter()
         overtaking_s = 0.0
         if plan.overtake_after_ms is None:
@@ -89,14 +108,19 @@ class Executor:
             for segment in missing:
                 self._place(segment, source.compute(chunk_of(segment)), None)
         rows = self._last_rows(plan, loads, done)
-        hidden = run_rows(self.model, self.arena, ids[rows], scattered_rows(rows, self.model.device), plan.tokens)
+        selected = None
+        if stitched is not None and plan.selector is not None:
+            selected = plan.selector.choose(stitched, prepared)
+            rows = np.union1d(rows, selected.positions)
+        hidden = self._last_pass(ids, rows, plan, selected)
         logits = next_token_logits(self.model, hidden)
         done[rows] = True
         for segment in missing:
             done[segment.start : segment.start + segment.tokens] = True
         wall_ms = (landed - waiting - overtaking_s) * 1e3 if loads.landings else 0.0
         total_ms = (time.perf_counter() - began) * 1e3
-        return _execution(logits, plan, loads, int(done.sum()), wall_ms, total_ms)
+        execution = _execution(logits, plan, loads, int(done.sum()), wall_ms, total_ms)
+        return execution if selected is None else replace(execution, tokens_recomputed=len(selected.positions))
 
     def close(self) -> None:
         """Stop the loader's threads."""
@@ -109,6 +133,31 @@ class Executor:
         run_rows(self.model, self.arena, ids[first:end], rows, end)
         done[first:end] = True
         return time.perf_counter() - began
+
+    def _last_pass(self, ids: np.ndarray, rows: np.ndarray, plan: Plan, selected: Selected | None) -> torch.Tensor:
+        """Compute these rows over everything; hidden states `[rows, hidden]`, from where a selector left off."""
+        model, scattered = self.model, scattered_rows(rows, self.model.device)
+        if selected is None or selected.hidden is None:
+            hidden, first = embed_rows(model, ids[rows]), 0
+        else:
+            hidden, first = selected.hidden, selected.first_layer
+        layers = range(first, model.geometry.layers)
+        return final_norm(model, run_layers(model, self.arena, hidden, scattered, plan.tokens, layers))
+
+    def _stitched(self, prompt: Prompt, plan: Plan) -> Stitched | None:
+        """What the plan's selector sees; None where there is none, or no chunk to choose from."""
+        if plan.selector is None or not prompt.chunks:
+            return None
+        return Stitched(
+            model=self.model,
+            arena=self.arena,
+            scratch=self._scratch,
+            head_keys=self._reader.head_keys,
+            head_values=self._reader.head_values,
+            prompt=prompt,
+            facts=plan.facts,
+            budget_tokens=plan.selector.budget_tokens(prompt),
+        )
 
     def _overtake(self, ids: np.ndarray, plan: Plan, loads: Loads, done: np.ndarray) -> float:
         """Compute from the front what has not been placed, while the loader goes on from the end.

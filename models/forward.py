@@ -1,6 +1,7 @@
-"""One way to run the model: given rows of a prompt, over the arena."""
+"""One way to run the model: given rows of a prompt, over the arena; whole, or a few layers at a time."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,16 +19,50 @@ def run_rows(
     Their keys and values are written to their slots. Everything they attend to (slots at or below their own
     position) must be placed before.
     """
-    ids = torch.as_tensor(np.asarray(token_ids, dtype=np.int64), device=model.device)[None]
+    hidden = embed_rows(model, token_ids)
+    return final_norm(model, run_layers(model, arena, hidden, rows, end, range(model.geometry.layers)))
+
+
+def embed_rows(model: LanguageModel, token_ids: Sequence[int] | np.ndarray) -> torch.Tensor:
+    """What the first layer takes, `[queries, hidden]`."""
+    ids = torch.as_tensor(np.asarray(token_ids, dtype=np.int64), device=model.device)
+    embed: Any = model.backbone.embed_tokens
     with torch.inference_mode():
-        hidden: torch.Tensor = model.backbone(
-            input_ids=ids,
-            position_ids=rows.positions[None],
-            past_key_values=ArenaCache(arena, rows, end),
-            use_cache=True,
-            arena_rows=rows,
-        ).last_hidden_state
-    return hidden[0]
+        hidden: torch.Tensor = embed(ids)
+    return hidden
+
+
+def run_layers(
+    model: LanguageModel, arena: Arena, hidden: torch.Tensor, rows: QueryRows, end: int, layers: range
+) -> torch.Tensor:
+    """Run `hidden` `[queries, hidden]` of the tokens at `rows` through `layers`; returns what the next layer takes.
+
+    Their keys and values are written to their slots of those layers alone. No final norm.
+    """
+    cos, sin = model.rotary.upto(end)
+    cache = ArenaCache(arena, rows, end)
+    with torch.inference_mode():
+        turning = (cos[rows.positions][None].to(model.dtype), sin[rows.positions][None].to(model.dtype))
+        states = hidden[None]
+        for index in layers:
+            states = model.layers[index](
+                states,
+                attention_mask=None,
+                position_ids=rows.positions[None],
+                position_embeddings=turning,
+                past_key_values=cache,
+                use_cache=True,
+                arena_rows=rows,
+            )
+    return states[0]
+
+
+def final_norm(model: LanguageModel, hidden: torch.Tensor) -> torch.Tensor:
+    """The norm between the last layer and the logits, `[queries, hidden]`."""
+    norm: Any = model.backbone.norm
+    with torch.inference_mode():
+        normed: torch.Tensor = norm(hidden)
+    return normed
 
 
 def contiguous_rows(first: int, count: int, device: torch.device) -> QueryRows:

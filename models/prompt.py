@@ -24,11 +24,21 @@ _PLAIN_TEXT = f"{SYSTEM_TEXT}\n\n{_USER_TEXT}"
 
 @dataclass(frozen=True)
 class Prompt:
-    """Token ids of one question's prompt. `chunks` are in prompt order: the best one last, next to the question."""
+    """Token ids of one question's prompt. `chunks` are in prompt order: the best one last, next to the question.
+
+    `question_span`: where in the tail the question's own words stand; None: the whole tail.
+    """
 
     head: np.ndarray
     chunks: tuple[np.ndarray, ...]
     tail: np.ndarray
+    question_span: tuple[int, int] | None = None
+
+    @property
+    def question(self) -> np.ndarray:
+        """The ids of the question's own words, int32 `[tokens]`, never empty."""
+        begin, end = self.question_span or (0, len(self.tail))
+        return self.tail[begin:end]
 
     @property
     def tokens(self) -> int:
@@ -61,11 +71,13 @@ class PromptTemplate:
 
     def tail(self, question: str) -> np.ndarray:
         """Ids of everything after the chunks, int32 `[tokens]`."""
-        return np.asarray([*self._before, *self._encode(self._plain, f" {question}"), *self._after], dtype=np.int32)
+        return self.prompt((), question).tail
 
     def prompt(self, chunks: Sequence[np.ndarray], question: str) -> Prompt:
         """The prompt of a question over chunks given best first."""
-        return Prompt(self.head, tuple(reversed(chunks)), self.tail(question))
+        words, before = self._encode(self._plain, f" {question}"), len(self._before)
+        tail = np.asarray([*self._before, *words, *self._after], dtype=np.int32)
+        return Prompt(self.head, tuple(reversed(chunks)), tail, (before, before + len(words)) if words else None)
 
     def token_starts(self, text: str) -> list[int]:
         """The character offset at which each token of a text begins, for cutting it into chunks."""

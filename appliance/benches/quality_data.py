@@ -189,4 +189,5 @@ def prompt_of(template: PromptTemplate, question: QualityQuestion, limit_tokens:
     if not kept:
         kept, ids[order[0]] = [order[0]], ids[order[0]][:room]
     kept.sort()
-    return QualityPrompt(question, Prompt(template.head, tuple(ids[index] for index in kept), tail), tuple(kept))
+    prompt = template.prompt([ids[index] for index in reversed(kept)], question.text)
+    return QualityPrompt(question, prompt, tuple(kept))

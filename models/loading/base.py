@@ -39,6 +39,12 @@ class LanguageModel:
             raise TypeError(f"{self.name} keeps its layers in a {type(layers).__name__}")
         return layers
 
+    @property
+    def heads(self) -> int:
+        """Query heads of each layer."""
+        config: Any = self.backbone.config
+        return int(config.num_attention_heads)
+
     def wait(self) -> None:
         """Wait for work that was handed to a GPU; times mean nothing before."""
         if self.device.type == "cuda":
