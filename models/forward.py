@@ -5,10 +5,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from transformers.cache_utils import Cache
 
 from models.arena import Arena, ArenaCache
-from models.attention import QueryRows
+from models.attention import BatchRows, QueryRows
 from models.loading import LanguageModel
+
+# Above so many rows torch's threads are quicker at the small steps than the fused layers' one.
+FUSED_ROWS = 256
 
 
 def run_rows(
@@ -39,17 +43,35 @@ def run_layers(
 
     Their keys and values are written to their slots of those layers alone. No final norm.
     """
+    return run_cache(model, ArenaCache(arena, rows, end), hidden, rows, end, layers, arena)
+
+
+def run_cache(
+    model: LanguageModel,
+    cache: Cache,
+    hidden: torch.Tensor,
+    rows: QueryRows | BatchRows,
+    end: int,
+    layers: range,
+    arena: Arena | None = None,
+) -> torch.Tensor:
+    """`run_layers` over any cache, such as several questions' at once; `end` is above every position.
+
+    With `arena` its slots are written and read directly, where the fused layers do it.
+    """
     cos, sin = model.rotary.upto(end)
-    cache = ArenaCache(arena, rows, end)
+    positions, fused = rows.positions, model.fused
     with torch.inference_mode():
-        turning = (cos[rows.positions][None].to(model.dtype), sin[rows.positions][None].to(model.dtype))
+        turning = (cos[positions].to(model.dtype), sin[positions].to(model.dtype))
+        if fused is not None and len(hidden) <= FUSED_ROWS and not fused.hooked(layers):
+            return fused.run(hidden, rows, turning, layers, cache, arena, end)
         states = hidden[None]
         for index in layers:
             states = model.layers[index](
                 states,
                 attention_mask=None,
-                position_ids=rows.positions[None],
-                position_embeddings=turning,
+                position_ids=positions[None],
+                position_embeddings=(turning[0][None], turning[1][None]),
                 past_key_values=cache,
                 use_cache=True,
                 arena_rows=rows,

@@ -93,6 +93,8 @@ class Loads:
         self._place = place
         self._changed = threading.Condition()
         self._failed: Future[None] | None = None
+        self._told: Callable[[], None] | None = None
+        self.landed_s = time.perf_counter()  # when nothing was coming any more
         self.coming = len(self.landings)
         self._futures = [pool.submit(self._load, landing) for landing in reversed(self.landings.values())]
         for future in self._futures:
@@ -101,10 +103,23 @@ class Loads:
     def wait(self, seconds: float | None = None) -> bool:
         """Wait until nothing is coming any more; False after `seconds`. Raises what a load raised."""
         with self._changed:
-            done = self._changed.wait_for(lambda: self.coming == 0 or self._failed is not None, seconds)
+            done = self._changed.wait_for(lambda: self.landed, seconds)
         if self._failed is not None:
             self._failed.result()
         return done
+
+    @property
+    def landed(self) -> bool:
+        """Whether `wait` would return, or raise, at once."""
+        return self.coming == 0 or self._failed is not None
+
+    def when_landed(self, tell: Callable[[], None]) -> None:
+        """Have `tell` called once, on any thread, as soon as `landed` is so; now where it is."""
+        with self._changed:
+            now = self.landed
+            self._told = None if now else tell
+        if now:
+            tell()
 
     def overtake(self, landing: Landing) -> bool:
         """Take a segment's slots from its loader; False where its block is there already."""
@@ -129,6 +144,7 @@ class Loads:
             with self._changed:
                 self._failed = self._failed or future
                 self._changed.notify_all()
+            self._tell_landed()
 
     def _load(self, landing: Landing) -> None:
         if landing.state is not LandingState.COMING:
@@ -152,7 +168,15 @@ class Loads:
     def _one_less(self) -> None:
         with self._changed:
             self.coming -= 1
+            self.landed_s = time.perf_counter()
             self._changed.notify_all()
+        self._tell_landed()
+
+    def _tell_landed(self) -> None:
+        with self._changed:
+            tell, self._told = (self._told, None) if self.landed else (None, self._told)
+        if tell is not None:
+            tell()
 
 
 def chunk_of(segment: Segment) -> int:

@@ -51,14 +51,29 @@ class ChunkReader:
         if not len(token_ids):
             raise BlockRefused("an empty chunk has no keys and values: leave it out")
         first = self.head_tokens if self.context == "head" else 0
-        end = first + len(token_ids)
-        self._scratch.reserve(end)
+        scratch = self.scratch(first + len(token_ids))
         if first:
-            self._scratch.keys[:, :, :first] = self.head_keys
-            self._scratch.values[:, :, :first] = self.head_values
+            self.place_head(scratch)
+        return self.read_after(first, token_ids)
+
+    def scratch(self, tokens: int) -> Arena:
+        """The arena that chunks are read in, with room for so many tokens and nothing of value in it.
+
+        One pass at a time has it, whoever's it is. Raises PromptTooLong.
+        """
+        self._scratch.reserve(tokens)
+        return self._scratch
+
+    def place_head(self, arena: Arena) -> None:
+        """Put the head's keys and values into an arena's first slots."""
+        arena.keys[:, :, : self.head_tokens] = self.head_keys
+        arena.values[:, :, : self.head_tokens] = self.head_values
+
+    def read_after(self, first: int, token_ids: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+        """As `read`, at the positions `first …` over what was placed below them in `scratch`, which has the room."""
         with capture_kv(self.model.layers) as captured:
             rows = contiguous_rows(first, len(token_ids), self.model.device)
-            run_rows(self.model, self._scratch, token_ids, rows, end)
+            run_rows(self.model, self._scratch, token_ids, rows, first + len(token_ids))
         return captured.stacked(self.model.geometry)
 
     def block(

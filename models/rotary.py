@@ -21,12 +21,13 @@ class RotaryTables:
     def upto(self, positions: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Tables over positions `0 … n-1` with n at least `positions`; computed once, grown in steps."""
         if positions > self._positions:
-            self._positions = -(-positions // GROWTH_POSITIONS) * GROWTH_POSITIONS
-            ids = torch.arange(self._positions, device=self._device)[None]
+            grown = -(-positions // GROWTH_POSITIONS) * GROWTH_POSITIONS
+            ids = torch.arange(grown, device=self._device)[None]
             like = torch.empty(0, dtype=torch.float32, device=self._device)
             with torch.no_grad():
                 cos, sin = self._module(like, ids)
             self._cos, self._sin = cos[0].contiguous(), sin[0].contiguous()
+            self._positions = grown  # last: another thread sees the number only with its tables
         return self._cos, self._sin
 
 

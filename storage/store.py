@@ -12,7 +12,7 @@ from typing import Any
 from storage.block_rows import expectation, row_of
 from storage.blocks import EncodedBlock, pack_header
 from storage.blocks.reader import OnLayers
-from storage.catalog import BlockRow, Catalog
+from storage.catalog import BlockRow, Catalog, NearFacts
 from storage.durable import WriteFailed, publish_bytes, retire_file, sync_folder
 from storage.errors import BlockDamaged, StorageError
 from storage.home import Home
@@ -109,11 +109,17 @@ class BlockStore:
         return self._serving.state()
 
     def publish(
-        self, block: EncodedBlock, collection_id: int, chunk_ids: Sequence[int], yields: bool = True
+        self,
+        block: EncodedBlock,
+        collection_id: int,
+        chunk_ids: Sequence[int],
+        yields: bool = True,
+        near: NearFacts | None = None,
     ) -> BlockRow:
         """Make a block durable, then say `ready`; returns the row that is served. Raises DiskFull, StorageError.
 
-        The write `yields` to questions (`pause`) unless its caller has the model's turn, for which they wait.
+        The write `yields` to questions (`pause`) unless its caller has the model's turn, for which they wait. A block
+        that attended to other chunks goes with their list, `near`.
 
         Raises UnknownRow where its chunks were deleted meanwhile. After any error no new row is there, and the file is
         gone again unless an older row of the same block names it.
@@ -130,7 +136,7 @@ class BlockStore:
                     pause=self._pause if yields else None,
                     before_rename=lambda: named.enter_context(self._naming),
                 )
-                unused = self._catalog.publish_block(row, chunk_ids)
+                unused = self._catalog.publish_block(row, chunk_ids, near)
             except StorageError:
                 with suppress(StorageError):  # the first error is the one to tell; `recover` drops what stays
                     self._drop_unless_named(row)

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from models.attention import AttentionChoice
+from models.fused import FusedLayers
 from models.packing import LinearChoice
 from models.rotary import RotaryTables
 from storage.geometry import Geometry
@@ -31,6 +32,7 @@ class LanguageModel:
     weights_bytes: int
     linears: LinearChoice
     attention: AttentionChoice
+    fused: FusedLayers | None = None
 
     @property
     def layers(self) -> nn.ModuleList:

@@ -10,10 +10,11 @@ from transformers.utils import logging as transformers_logging
 
 from models.attention import AttentionChoice, choose_attention
 from models.errors import DeviceUnavailable, ModelMissing, ModelRefused
+from models.loading.arranging import arrange
 from models.loading.base import LanguageModel
 from models.loading.families import check_family, window_tokens
 from models.loading.fingerprint import model_identity, weights_digest
-from models.packing import choose_linears, pack_linears
+from models.packing import choose_linears
 from models.rotary import RotaryTables
 from storage.geometry import Geometry
 
@@ -53,13 +54,10 @@ def load_language_model(
     check_family(config, name)
     dtype = torch.float32 if config.dtype == torch.float32 else torch.bfloat16
     tokenizer = _read_tokenizer(folder)
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    try:
-        geometry = Geometry(config.num_hidden_layers, config.num_key_value_heads, head_dim)
-    except ValueError as error:
-        raise ModelRefused(f"{name}: {error}") from error
+    geometry = _geometry(config, name)
+    precision = _precision(dtype, weights, device)
     choice = choose_linears(linears, device, dtype, weights)
-    attending = choose_attention(attention, device)
+    attending = choose_attention(attention, device, dtype)
     model = _load_weights(folder, dtype, device, weights, attending)
     rows = int(model.get_input_embeddings().num_embeddings)
     # Added tokens are left out: libraries add some that no text becomes (the template's are checked by the reader).
@@ -67,13 +65,12 @@ def load_language_model(
     if largest >= rows:
         raise ModelRefused(f"{name}: its tokenizer goes up to token {largest}, the model only to {rows - 1}")
     weights_bytes = sum(tensor.numel() * tensor.element_size() for tensor in model.parameters())
-    if choice.name == "packed":
-        pack_linears(model.model.layers)
+    fused = arrange(model, choice, weights)
     identity = model_identity(
         config.to_dict(),
         weights_digest(folder, digest_cache, remember),
         tokenizer.backend_tokenizer.to_str(),
-        (str(dtype), weights),
+        precision,
     )
     return LanguageModel(
         name=name,
@@ -91,7 +88,17 @@ def load_language_model(
         weights_bytes=weights_bytes,
         linears=choice,
         attention=attending,
+        fused=fused,
     )
+
+
+def _geometry(config: Any, name: str) -> Geometry:
+    """Raises ModelRefused for a shape that cannot be."""
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    try:
+        return Geometry(config.num_hidden_layers, config.num_key_value_heads, head_dim)
+    except ValueError as error:
+        raise ModelRefused(f"{name}: {error}") from error
 
 
 def _read_config(folder: Path) -> Any:
@@ -116,15 +123,19 @@ def _read_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
     return tokenizer
 
 
+def _precision(dtype: torch.dtype, weights: str, device: torch.device) -> tuple[str, str]:
+    """What the fingerprint says of both. Raises ModelRefused for unknown weights."""
+    if weights not in WEIGHTS:
+        raise ModelRefused(f"weights {weights!r} are unknown: choose one of {', '.join(WEIGHTS)}")
+    # int8 and int4 are one thing on a GPU (bitsandbytes) and another on a CPU (models/quantised.py).
+    return str(dtype), weights if weights == "bf16" or device.type == "cuda" else f"{weights}-cpu"
+
+
 def _load_weights(
     folder: Path, dtype: torch.dtype, device: torch.device, weights: str, attention: AttentionChoice
 ) -> Any:
     options: dict[str, Any] = {"dtype": dtype}
-    if weights not in WEIGHTS:
-        raise ModelRefused(f"weights {weights!r} are unknown: choose one of {', '.join(WEIGHTS)}")
-    if weights != "bf16":
-        if device.type != "cuda":
-            raise DeviceUnavailable(f"{weights} weights need a CUDA device: use --weights bf16")
+    if weights != "bf16" and device.type == "cuda":
         from transformers import BitsAndBytesConfig
 
         quantised: Any = BitsAndBytesConfig
@@ -149,7 +160,7 @@ def _load_weights(
     missing = sorted(report["missing_keys"])
     if missing:  # transformers would fill them with random numbers
         raise ModelMissing(f"{folder.name}: lacks {len(missing)} weights ({missing[0]}, …): fetch the model again")
-    return (model if weights != "bf16" else model.to(device)).eval().requires_grad_(False)
+    return (model if "device_map" in options else model.to(device)).eval().requires_grad_(False)
 
 
 def _first_line(error: Exception) -> str:

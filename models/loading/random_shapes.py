@@ -13,11 +13,12 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from models.attention import choose_attention
 from models.errors import DeviceUnavailable, ModelRefused
+from models.loading.arranging import arrange
 from models.loading.base import LanguageModel
 from models.loading.families import check_family, window_tokens
 from models.loading.fingerprint import model_identity
 from models.loading.random_tokenizer import random_tokenizer
-from models.packing import choose_linears, pack_linears
+from models.packing import choose_linears
 from models.resolve import RANDOM_PREFIX
 from models.rotary import RotaryTables
 from storage.geometry import Geometry
@@ -123,11 +124,11 @@ def load_random_model(
         dtype=torch.bfloat16,
     )
     check_family(config, name)
-    linear, attending = choose_linears(linears, device, torch.bfloat16, weights), choose_attention(attention, device)
+    linear = choose_linears(linears, device, torch.bfloat16, weights)
+    attending = choose_attention(attention, device, torch.bfloat16)
     model = _random_weights(config, device, attending.implementation, seed, name)
     weights_bytes = sum(tensor.numel() * tensor.element_size() for tensor in model.parameters())
-    if linear.name == "packed":
-        pack_linears(model.model.layers)
+    fused = arrange(model, linear, weights)
     # Generators of different devices give different numbers, so the device is part of what the weights are.
     drawn = f"{name}:{seed}:{device.type}"
     return LanguageModel(
@@ -148,6 +149,7 @@ def load_random_model(
         weights_bytes=weights_bytes,
         linears=linear,
         attention=attending,
+        fused=fused,
     )
 
 

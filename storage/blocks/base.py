@@ -16,7 +16,10 @@ FORMAT_VERSION = "1"
 
 @dataclass(frozen=True)
 class BlockHeader:
-    """What a block file says of itself. `layer_checksums` are XXH3-128 of each layer's bytes, in hexadecimal."""
+    """What a block file says of itself. `layer_checksums` are XXH3-128 of each layer's bytes, in hexadecimal.
+
+    `neighbours`: the keys of the blocks that stood before the chunk when it was read (context `near:…`), in order.
+    """
 
     key: str
     fingerprint: str
@@ -29,6 +32,7 @@ class BlockHeader:
     tokens: int
     geometry: Geometry
     layer_checksums: tuple[str, ...] = ()
+    neighbours: tuple[str, ...] = ()
 
     @property
     def codec(self) -> str:

@@ -9,6 +9,7 @@ import xxhash
 from storage.blocks.base import FORMAT_VERSION, BlockHeader
 from storage.blocks.layout import ALIGNMENT_BYTES
 from storage.codecs import CODECS
+from storage.contexts import is_near, near_context
 from storage.errors import BlockDamaged
 from storage.geometry import Geometry
 
@@ -37,6 +38,8 @@ def pack_header(header: BlockHeader) -> tuple[bytes, str]:
         "geometry": f"{geometry.layers},{geometry.kv_heads},{geometry.head_dim}",
         "layer_xxh3_128": ",".join(header.layer_checksums),
     }
+    if header.neighbours:
+        metadata["neighbours"] = ",".join(header.neighbours)
     table: dict[str, Any] = {"__metadata__": metadata}
     table.update(header.layout.tensor_table())
     text = json.dumps(table, separators=(",", ":"), ensure_ascii=True).encode()
@@ -97,6 +100,9 @@ def _header_of(metadata: dict[str, str]) -> BlockHeader:
     checksums = tuple(text("layer_xxh3_128").split(","))
     if len(checksums) != layers or any(len(checksum) != len(BLANK_CHECKSUM) for checksum in checksums):
         raise ValueError("layer_xxh3_128")
+    neighbours = tuple(metadata["neighbours"].split(",")) if "neighbours" in metadata else ()
+    if (text("context") != near_context(neighbours)) if neighbours else is_near(text("context")):
+        raise ValueError("neighbours")
     return BlockHeader(
         key=text("key"),
         fingerprint=text("fingerprint"),
@@ -109,6 +115,7 @@ def _header_of(metadata: dict[str, str]) -> BlockHeader:
         tokens=_positive(text("tokens"), "tokens", LARGEST_TOKENS),
         geometry=Geometry(layers, kv_heads, head_dim),
         layer_checksums=checksums,
+        neighbours=neighbours,
     )
 
 

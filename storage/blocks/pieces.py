@@ -28,12 +28,13 @@ def arrivals(
     The calling thread reads the first piece, `readers` the others, or the calling thread where there are none. Nobody
     writes to the buffer any more once the generator is closed. Raises OSError, and EOFError where the file ends early.
     """
-    if readers is None:
-        for begin, end in _pieces(buffer.nbytes, first_bytes):
+    pieces = _pieces(buffer.nbytes, first_bytes)
+    if readers is None or len(pieces) == 1:
+        for begin, end in pieces:
             _fill(descriptor, buffer, begin, end)
             yield end
         return
-    (begin, end), *others = _pieces(buffer.nbytes, first_bytes)
+    (begin, end), *others = pieces
     # Nothing is submitted before it is asked for, and what is submitted is `PIECES_AHEAD` long at most.
     coming = ((readers.submit(_fill, descriptor, buffer, *piece), piece[1]) for piece in others)
     ahead: deque[tuple[Future[None], int]] = deque()

@@ -102,14 +102,14 @@ def _read(
         end = _next(ends, name)
         header = _checked_header(name, buffer, expected)
         block = EncodedBlock(header, buffer[expected.header_bytes :], buffer)
-        layout, checked = header.layout, 0
+        layout, data, checked = header.layout, block.data.data, 0
         while True:
             whole = min((end - expected.header_bytes) // layout.layer_bytes, layout.geometry.layers)
             for layer in range(checked, whole):
-                slab = block.data.data[layer * layout.layer_bytes : (layer + 1) * layout.layer_bytes]
+                slab = data[layer * layout.layer_bytes : (layer + 1) * layout.layer_bytes]
                 if xxhash.xxh3_128_hexdigest(slab) != header.layer_checksums[layer]:
                     raise BlockDamaged(f"{name}: checksum of layer {layer} does not match; the block is computed again")
-            if end == buffer.nbytes and block.data[layout.body_bytes :].any():
+            if end == buffer.nbytes and data[layout.body_bytes :].tobytes().strip(b"\0"):
                 raise BlockDamaged(f"{name}: padding is not empty; the block is computed again")
             if on_layers is not None and checked < whole:
                 on_layers(block, range(checked, whole))

@@ -171,6 +171,20 @@ class RankedBlock:
 
 
 @dataclass(frozen=True)
+class NearFacts:
+    """What the catalog keeps of a block that attended to other chunks (FusionRAG, offline stage), beside its row.
+
+    `base_key` is the key of the chunk's block without neighbours, `neighbour_ids` the chunks it attended to, first
+    placed first. `outside_mass`, float32 `[2, tokens]`, is each token's attention at the last layer, summed over heads
+    (Cache-Craft): on every key outside its own chunk, and on the neighbours' alone.
+    """
+
+    base_key: str
+    neighbour_ids: tuple[int, ...]
+    outside_mass: Vectors
+
+
+@dataclass(frozen=True)
 class CodecTotals:
     """Sums over the ready blocks of one codec."""
 

@@ -6,9 +6,11 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import astuple, fields
 
-from storage.catalog.base import BlockRow, BlockTotals, ChunkRow, CodecTotals
+from storage.catalog.attending import ATTENDING, NOT_NEAR, insert_near
+from storage.catalog.base import BlockRow, BlockTotals, ChunkRow, CodecTotals, NearFacts
 from storage.catalog.rows import chunk_rows
 from storage.catalog.section import Section, in_groups, marks
+from storage.contexts import is_near
 from storage.errors import StorageError, UnknownRow
 
 _NAMES = tuple(field.name for field in fields(BlockRow))
@@ -23,15 +25,19 @@ _READY_USE = (
 class Blocks(Section):
     """The part of the catalog that knows blocks."""
 
-    def publish_block(self, row: BlockRow, chunk_ids: Sequence[int]) -> str | None:
+    def publish_block(self, row: BlockRow, chunk_ids: Sequence[int], near: NearFacts | None = None) -> str | None:
         """Say that a block's file is durable and may be served. Returns the file that no row names any more, or None.
 
         A row of the same key and an older (or the same) generation is replaced; where a newer one is here, it stays
         and the caller's file is the one to remove. Raises UnknownRow where none of the chunks is in a ready document
         (it was deleted meanwhile: remove the file), StorageError where the same file is being deleted.
+
+        A block that attended to other chunks needs their list (`near`) and is refused where one of them was deleted.
         """
         if row.state != "ready":
             raise StorageError(f"block {row.key} has the state {row.state!r}: only a ready block can be published")
+        if is_near(row.context) != (near is not None):
+            raise StorageError(f"block {row.key} of context {row.context!r} goes with the chunks it attended to alone")
         with self._connection.write() as sqlite:
             before = _block(sqlite, row.key)
             if before is not None and before.file == row.file and before.state == "deleting":
@@ -45,6 +51,8 @@ class Blocks(Section):
                 astuple(row),
             )
             _link(sqlite, row.key, chunk_ids)
+            if near is not None:
+                insert_near(sqlite, row, near)
             sqlite.execute("DELETE FROM unclaimed_blocks WHERE file = ?", (row.file,))
         return None if before is None or before.file == row.file else before.file
 
@@ -80,13 +88,16 @@ class Blocks(Section):
             return _rows(sqlite, "state = 'deleting' ORDER BY key", ())
 
     def blocks_only_of(self, document_id: str) -> list[BlockRow]:
-        """The blocks, in any state, that this document's chunks use and no chunk of another ready document."""
+        """The blocks, in any state, that must go with this document.
+
+        Its chunks use them and no chunk of another ready document, or they attended to one of its chunks.
+        """
         mine = (
             "key IN (SELECT block_key FROM block_chunks JOIN chunks ON chunks.id = block_chunks.chunk_id"
             " WHERE chunks.document_id = ?1)"
         )
         with self._connection.read() as sqlite:
-            condition = f"{mine} AND NOT EXISTS ({_READY_USE} AND documents.id <> ?1) ORDER BY key"
+            condition = f"({mine} AND NOT EXISTS ({_READY_USE} AND documents.id <> ?1)) OR {ATTENDING} ORDER BY key"
             return _rows(sqlite, condition, (document_id,))
 
     def unused_blocks(self) -> list[BlockRow]:
@@ -126,13 +137,13 @@ class Blocks(Section):
             return chunk_rows(sqlite, condition, parameters)
 
     def block_files_of(self, document_id: str) -> dict[int, list[str]]:
-        """The files of the ready blocks of every model, by the document's chunk ids."""
+        """The files of the ready blocks of every model, by the document's chunk ids; of no other chunk's text."""
         found: dict[int, list[str]] = {}
         with self._connection.read() as sqlite:
             rows = sqlite.execute(
                 "SELECT chunks.id, blocks.file FROM chunks JOIN block_chunks ON block_chunks.chunk_id = chunks.id"
                 " JOIN blocks ON blocks.key = block_chunks.block_key AND blocks.state = 'ready'"
-                " WHERE chunks.document_id = ? ORDER BY chunks.id, blocks.file",
+                f" WHERE chunks.document_id = ? AND {NOT_NEAR} ORDER BY chunks.id, blocks.file",
                 (document_id,),
             )
             for chunk_id, file in rows:
@@ -156,7 +167,8 @@ class Blocks(Section):
                 " (SELECT chunks.id, max(blocks.size_bytes) AS size_bytes, max(blocks.tokens) AS tokens FROM chunks"
                 " JOIN block_chunks ON block_chunks.chunk_id = chunks.id"
                 " JOIN blocks ON blocks.key = block_chunks.block_key AND blocks.state = 'ready'"
-                " WHERE chunks.document_id = ?1 AND (?2 IS NULL OR blocks.fingerprint = ?2) GROUP BY chunks.id)",
+                f" WHERE chunks.document_id = ?1 AND (?2 IS NULL OR blocks.fingerprint = ?2) AND {NOT_NEAR}"
+                " GROUP BY chunks.id)",
                 (document_id, fingerprint),
             ).fetchone()
         return BlockTotals(*row)

@@ -12,6 +12,7 @@ from storage.catalog.counters import Counters
 from storage.catalog.deletion import Deletion
 from storage.catalog.documents import Documents
 from storage.catalog.hotness import Hotness
+from storage.catalog.neighbours import Neighbours
 from storage.catalog.reserve import Reserve
 from storage.catalog.sources import Sources
 from storage.catalog.tokens import Tokens
@@ -28,7 +29,18 @@ class CatalogMissing(StorageError):
 
 
 class Catalog(
-    Collections, Documents, Sources, Deletion, Words, VectorRows, Tokens, Blocks, UnclaimedBlocks, Hotness, Counters
+    Collections,
+    Documents,
+    Sources,
+    Deletion,
+    Words,
+    VectorRows,
+    Tokens,
+    Blocks,
+    Neighbours,
+    UnclaimedBlocks,
+    Hotness,
+    Counters,
 ):
     """What the appliance knows: collections, documents, chunks, words, vectors, token ids, blocks, hotness, counts."""
 

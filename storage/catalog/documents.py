@@ -5,6 +5,7 @@ import sqlite3
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from storage.catalog.attending import retire_attending
 from storage.catalog.base import ChunkRow, DocumentRow, NewDocument
 from storage.catalog.rows import chunk_rows, document_rows
 from storage.catalog.section import Section, in_groups, marks
@@ -124,6 +125,7 @@ def _insert_document(sqlite: sqlite3.Connection, document: NewDocument) -> None:
     if other is not None and other != (document.collection_id, document.digest):
         raise StorageError(f"document id {document.id!r} is taken by another content: ids must depend on the content")
     remove_words(sqlite, document.id)
+    retire_attending(sqlite, document.id)
     sqlite.execute("DELETE FROM chunks WHERE document_id = ?", (document.id,))
     sqlite.execute(
         "INSERT INTO documents (id, collection_id, title, kind, digest, size_bytes, pages, chunks, kv, state, flags,"

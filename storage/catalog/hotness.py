@@ -13,8 +13,10 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from storage.catalog.attending import NOT_NEAR
 from storage.catalog.base import HotChunk, RankedBlock
 from storage.catalog.section import Section, in_groups, marks
+from storage.contexts import is_near
 
 QUESTIONS_COUNTER = "questions"
 HALF_LIFE_QUESTIONS = 1000
@@ -92,7 +94,8 @@ class Hotness(Section):
     ) -> list[RankedBlock]:
         """The ready blocks that any chunk uses, hottest first, ties by the lowest chunk id; None: of any.
 
-        A block's score is the sum over the chunks that use it.
+        A block's score is the sum over the chunks that use it. Of the same score, blocks that attended to neighbours
+        come after all others.
         """
         with self._connection.read() as sqlite:
             heat: dict[int, float] = {}
@@ -104,17 +107,18 @@ class Hotness(Section):
             for key, chunk_id in sqlite.execute("SELECT block_key, chunk_id FROM block_chunks ORDER BY 1, 2"):
                 users.setdefault(key, []).append(chunk_id)
             blocks = sqlite.execute(
-                "SELECT key, size_bytes, codec, generation, tokens, collection_id, fingerprint FROM blocks"
+                "SELECT key, size_bytes, codec, generation, tokens, collection_id, fingerprint, context FROM blocks"
                 " WHERE state = 'ready' AND (?1 IS NULL OR fingerprint = ?1) AND (?2 IS NULL OR kind = ?2)"
                 " AND (?3 IS NULL OR context = ?3)",
                 (fingerprint, kind, context),
             ).fetchall()
         ranked = [
-            RankedBlock(*(*row, tuple(users[row[0]]), sum(heat.get(chunk_id, 0.0) for chunk_id in users[row[0]])))
+            RankedBlock(*(*row[:7], tuple(users[row[0]]), sum(heat.get(chunk_id, 0.0) for chunk_id in users[row[0]])))
             for row in blocks
             if row[0] in users
         ]
-        ranked.sort(key=lambda block: (-block.score, block.chunk_ids[0], block.key))
+        near = {row[0] for row in blocks if is_near(row[7])}  # of two blocks as hot, what can be done without is last
+        ranked.sort(key=lambda block: (-block.score, block.key in near, block.chunk_ids[0], block.key))
         return ranked
 
     def refuse_codec(self, key: str, codec: str) -> bool:
@@ -172,7 +176,7 @@ def _described(
             "SELECT chunks.id, documents.id, documents.title, chunks.ordinal, chunks.page, blocks.codec,"
             f" blocks.generation, blocks.size_bytes FROM chunks {_READY_CHUNK}"
             " LEFT JOIN block_chunks ON block_chunks.chunk_id = chunks.id LEFT JOIN blocks"
-            " ON blocks.key = block_chunks.block_key AND blocks.state = 'ready'"
+            f" ON blocks.key = block_chunks.block_key AND blocks.state = 'ready' AND {NOT_NEAR}"
             f" AND (? IS NULL OR blocks.fingerprint = ?) WHERE chunks.id IN ({marks(group)})"
             " ORDER BY blocks.generation",  # none is NULL and comes first, so a block wins over none
             (fingerprint, fingerprint, *group),

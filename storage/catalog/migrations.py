@@ -3,12 +3,12 @@
 import sqlite3
 from typing import TYPE_CHECKING
 
-from storage.catalog.schema import APPLICATION_ID, HOTNESS, UNCLAIMED_BLOCKS, statements
+from storage.catalog.schema import APPLICATION_ID, HOTNESS, NEIGHBOURS, UNCLAIMED_BLOCKS, statements
 
 if TYPE_CHECKING:
     from sqlite_utils import Database, Migrations
 
-NAMES = ("tables", "unclaimed_blocks", "hotness")
+NAMES = ("tables", "unclaimed_blocks", "hotness", "neighbours")
 """Every step there is, in order. A name once released stays."""
 
 
@@ -49,6 +49,11 @@ def _steps() -> "Migrations":
     @steps(name="hotness")
     def hotness(database: "Database") -> None:
         for statement in statements(HOTNESS):
+            database.conn.execute(statement)
+
+    @steps(name="neighbours")
+    def neighbours(database: "Database") -> None:
+        for statement in statements(NEIGHBOURS):
             database.conn.execute(statement)
 
     return steps

@@ -2,7 +2,7 @@
 
 from storage.home import APPLICATION_ID
 
-__all__ = ["APPLICATION_ID", "HOTNESS", "TABLES", "UNCLAIMED_BLOCKS", "statements"]
+__all__ = ["APPLICATION_ID", "HOTNESS", "NEIGHBOURS", "TABLES", "UNCLAIMED_BLOCKS", "statements"]
 
 TABLES = """
 CREATE TABLE collections (
@@ -122,6 +122,27 @@ CREATE TABLE refused_codecs (
     codec TEXT NOT NULL,
     PRIMARY KEY (block_key, codec)
 ) STRICT, WITHOUT ROWID;
+"""
+
+# A chunk's block of the highest `id` is the one to serve. `neighbours` is how many it attended to: where fewer rows of
+# `block_neighbours` are left, it may not be served. `outside_mass` is float32 [2, tokens], little-endian (NearFacts).
+NEIGHBOURS = """
+CREATE TABLE near_blocks (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    block_key TEXT NOT NULL UNIQUE REFERENCES blocks (key) ON DELETE CASCADE,
+    base_key TEXT NOT NULL CHECK (length(base_key) > 0),
+    neighbours INTEGER NOT NULL CHECK (neighbours > 0),
+    outside_mass BLOB NOT NULL CHECK (length(outside_mass) > 0 AND length(outside_mass) % 8 = 0)
+) STRICT;
+CREATE INDEX near_blocks_by_base ON near_blocks (base_key);
+
+CREATE TABLE block_neighbours (
+    block_key TEXT NOT NULL REFERENCES blocks (key) ON DELETE CASCADE,
+    rank INTEGER NOT NULL CHECK (rank >= 0),
+    chunk_id INTEGER NOT NULL REFERENCES chunks (id) ON DELETE CASCADE,
+    PRIMARY KEY (block_key, rank)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX block_neighbours_by_chunk ON block_neighbours (chunk_id);
 """
 
 

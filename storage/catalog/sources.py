@@ -4,6 +4,7 @@
 
 import sqlite3
 
+from storage.catalog.attending import retire_attending
 from storage.catalog.base import SourceRow
 from storage.catalog.section import Section
 from storage.catalog.vectors import bump_version
@@ -69,12 +70,13 @@ def set_source(
 
 
 def retire(sqlite: sqlite3.Connection, document_id: str) -> None:
-    """Take a document, its paths and the blocks that it alone uses out of every reader's sight."""
+    """Take a document, its paths, the blocks that it alone uses and those that saw it out of every reader's sight."""
     sqlite.execute("DELETE FROM sources WHERE document_id = ?", (document_id,))
     row = sqlite.execute(
         "UPDATE documents SET state = 'deleting' WHERE id = ? RETURNING collection_id", (document_id,)
     ).fetchone()
     bump_version(sqlite, row[0])
+    retire_attending(sqlite, document_id)
     sqlite.execute(
         "UPDATE blocks SET state = 'deleting' WHERE key IN (SELECT mine.block_key FROM block_chunks AS mine"
         " JOIN chunks ON chunks.id = mine.chunk_id WHERE chunks.document_id = ?) AND NOT EXISTS (SELECT 1"

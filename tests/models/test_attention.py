@@ -1,4 +1,4 @@
-"""Attention over the arena: both paths against transformers' own eager attention, masked by where tokens stand."""
+"""Attention over the arena: any CPU's paths against transformers' own eager attention, masked by where tokens stand."""
 
 import numpy as np
 import pytest
@@ -6,14 +6,22 @@ import torch
 from torch import nn
 from transformers.models.llama.modeling_llama import eager_attention_forward
 
-from models.attention import GROUPED_QUERY_LIMIT, QueryRows, arena_attention, grouped_attention, masked_attention
+from models.attention import (
+    GROUPED_QUERY_LIMIT,
+    QueryRows,
+    arena_attention,
+    blocked_attention,
+    grouped_attention,
+    masked_attention,
+)
 from models.forward import contiguous_rows, scattered_rows
 
 CPU = torch.device("cpu")
 DIM = 16
 HEADS = [(1, 1), (4, 4), (4, 2), (6, 2), (9, 3), (8, 1)]
 each_heads = pytest.mark.parametrize(("heads", "kv_heads"), HEADS)
-each_path = pytest.mark.parametrize("path", [grouped_attention, masked_attention, arena_attention])
+PATHS = [grouped_attention, blocked_attention, masked_attention, arena_attention]
+each_path = pytest.mark.parametrize("path", PATHS)
 
 
 def tensors(heads: int, kv_heads: int, queries: int, slots: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -41,8 +49,7 @@ def run(
         out, weights = arena_attention(nn.Module(), query, key, value, None, scaling=scale, arena_rows=rows)
         assert weights is None
         return out.transpose(1, 2)
-    assert path in (grouped_attention, masked_attention)
-    chosen = grouped_attention if path is grouped_attention else masked_attention
+    chosen = next(each for each in (grouped_attention, blocked_attention, masked_attention) if each is path)
     return chosen(query, key, value, rows, scale)
 
 
@@ -79,9 +86,11 @@ def test_rows_in_the_middle_equal_eager(path: object, first: int) -> None:
     check(path, contiguous_rows(first, 10, CPU), 50, 4, 2)
 
 
-@pytest.mark.parametrize("queries", [GROUPED_QUERY_LIMIT, GROUPED_QUERY_LIMIT + 1])
-def test_both_sides_of_the_limit_equal_eager(queries: int) -> None:
+@pytest.mark.parametrize("queries", [GROUPED_QUERY_LIMIT, GROUPED_QUERY_LIMIT + 1, 3 * GROUPED_QUERY_LIMIT + 5])
+def test_blocks_whole_and_cut_equal_eager(queries: int) -> None:
     check(arena_attention, contiguous_rows(30, queries, CPU), 30 + queries, 4, 2)
+    every_third = scattered_rows(np.arange(0, 3 * queries, 3), CPU)
+    check(arena_attention, every_third, 3 * queries, 4, 2)
 
 
 @each_path

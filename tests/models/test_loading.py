@@ -197,8 +197,8 @@ def test_code_in_a_folder_is_never_run(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("weights", ["int8", "int4"])
-def test_quantised_weights_need_a_gpu(folder: Path, weights: str) -> None:
-    refused(folder, f"{weights} weights need a CUDA device: use --weights bf16", DeviceUnavailable, weights=weights)
+def test_quantised_weights_need_bfloat16_on_a_cpu(folder: Path, weights: str) -> None:
+    refused(folder, f"{weights} weights on a CPU need a model in bfloat16", DeviceUnavailable, weights=weights)
 
 
 def test_unknown_weights_and_devices(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

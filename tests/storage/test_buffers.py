@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from storage.blocks.layout import ALIGNMENT_BYTES
-from storage.buffers import HUGE_PAGE_BYTES, AlignedBuffers, capacity_bytes, map_aligned
+from storage.buffers import AlignedBuffers, capacity_bytes, map_aligned
+from storage.slabs import HUGE_PAGE_BYTES
 
 PAGE = ALIGNMENT_BYTES
 

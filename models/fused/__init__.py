@@ -1,0 +1,5 @@
+"""The small steps between a layer's matrix products, each in one compiled loop (CPU). Slow twin: transformers' own."""
+
+from models.fused.layers import FusedLayers, can_fuse
+
+__all__ = ["FusedLayers", "can_fuse"]
