@@ -1,22 +1,30 @@
-"""The life of a question (DESIGN.md §5): retrieve, plan, load and place, compute, stream, settle."""
+"""The life of a question (DESIGN.md §5): retrieve, plan, load and place, compute, stream, settle.
+
+`Answerer.answer` does it all for one question, on the caller's thread. The scheduler (appliance/scheduler) carries out
+the same steps for several at a time.
+"""
 
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
-from appliance.answers import Answer, AnswerEvent, AnswerFinished, AnswerStarted, AnswerText, Source
+from appliance.answers import AnswerEvent, AnswerFinished, AnswerText, Source
 from appliance.block_source import StoredBlocks, WantedBlock, wanted_blocks
+from appliance.choosing import Choice, first_after_head, may_take_near, through_gate, without_neighbours
 from appliance.engine import Engine
 from appliance.errors import NoDocuments, QuestionRefused
+from appliance.gate import Gate
 from appliance.hot_set import HotSet
-from appliance.planner import ChunkCost, Decision, Planner
+from appliance.planner import ChunkCost, Planner
+from appliance.reply import Prepared, Question, Reply
 from appliance.retrieval import Hit, Retriever
+from appliance.serving_contexts import HEAD
 from models.executor import Execution
-from models.generation import TextStream, generate
+from models.generation import generate
 from models.prompt import Prompt
-from models.strategies import Plan, find_strategy, mixed_plan
+from models.selection import ChunkFacts
+from models.strategies import find_strategy, mixed_plan
 from storage.catalog import Catalog, CollectionRow
 from storage.errors import EmbeddingMismatch
 from storage.store import BlockStore
@@ -24,20 +32,8 @@ from storage.store import BlockStore
 Observer = Callable[[Prompt, Execution], None]
 
 
-@dataclass(frozen=True)
-class Question:
-    """One question and how to answer it."""
-
-    text: str
-    strategy: str
-    top_k: int
-    max_new_tokens: int
-    arrived_s: float  # time.perf_counter() when it came
-    without_kv: bool = False  # as if no chunk had KV (benches)
-
-
 class Answerer:
-    """Answers questions over one catalog with one engine. One question at a time; the caller sees to that."""
+    """Answers questions over one catalog with one engine. The caller sees to whose turn it is at the model."""
 
     def __init__(
         self,
@@ -49,12 +45,14 @@ class Answerer:
         planner: Planner | None = None,
         hot: HotSet | None = None,
         later: Callable[[], None] | None = None,
+        gate: Gate | None = None,
     ) -> None:
         """`observe` is told of every prompt and what carrying it out gave (benches); without a `planner` `auto` loads.
 
         `hot` counts the chunks of every answer. `later` is called where chunks lack a block and somebody
-        else will compute them; without it they are computed after the answer.
+        else will compute them; without it they are computed after the answer. `gate` says what `auto` may do.
         """
+        self._gate = gate
         self._observe = observe
         self._planner = planner
         self._hot = hot
@@ -71,57 +69,85 @@ class Answerer:
 
         Raises QuestionRefused, NoDocuments, PromptTooLong and what loading raises; a closed stream settles too.
         """
+        prepared = self.prepare(question, collection)
+        yield prepared.started
+        reply, executor = self.begin(prepared), self._engine.executor
+        finished = False  # what is stopped computes nothing more
+        try:
+            execution = executor.execute(
+                prepared.prompt, prepared.plan, prepared.source, prepared.question.max_new_tokens
+            )
+            self.executed(reply, execution)
+            tokens = generate(
+                executor, execution.logits, prepared.prompt.tokens, prepared.question.max_new_tokens, stop
+            )
+            for token in tokens:
+                if piece := reply.push(token):
+                    yield AnswerText(piece)
+            if piece := reply.finish():
+                yield AnswerText(piece)
+            finished = stop is None or not stop.is_set()
+            self.learn(reply)
+        finally:
+            unkept = self.compute_absent(prepared) if keep and finished else []
+            unkept += self.settle(prepared, finished) if keep else []
+        yield AnswerFinished(reply.answer(unkept))
+
+    def prepare(self, question: Question, collection: CollectionRow) -> Prepared:
+        """Retrieve and plan. Raises QuestionRefused, NoDocuments, EmbeddingMismatch, UnknownStrategy."""
         self._check(question, collection)
         hits, wanted, retrieve_ms = self._retrieve(question, collection)
         prompt = self._prompt(question, wanted)
-        sources = _sources(hits, wanted)
         # The prompt has the best chunk last; the source of blocks is indexed in that order.
-        ordered = list(reversed(wanted))
-        plan, decision = self._plan(question, prompt, ordered)
-        yield AnswerStarted(sources, prompt.tokens, plan.strategy)
-        source = self._source(collection.name, ordered)
-        finished = False  # what is stopped computes nothing more
-        try:
-            execution = self._engine.executor.execute(prompt, plan, source, question.max_new_tokens)
-            if self._observe is not None:
-                self._observe(prompt, execution)
-            stream = TextStream(self._engine.model.tokenizer)
-            ids: list[int] = []
-            first_token_s = 0.0
-            tokens = generate(self._engine.executor, execution.logits, prompt.tokens, question.max_new_tokens, stop)
-            for token in tokens:
-                first_token_s = first_token_s or time.perf_counter()
-                ids.append(token)
-                if piece := stream.push(token):
-                    yield AnswerText(piece)
-            if piece := stream.finish():
-                yield AnswerText(piece)
-            # An answer that ends before its first token has none; its time is that of deciding so.
-            timing = _timing(question, retrieve_ms, execution, first_token_s or time.perf_counter())
-            warnings = source.warnings()
-            finished = stop is None or not stop.is_set()
-            if decision is not None and self._planner is not None:
-                self._planner.observe(decision, execution)
-        finally:
-            unkept = self._settle(source, wanted, decision if finished else None) if keep else []
-        answer = Answer(
-            question=question.text,
-            answer=stream.text.strip(),
-            sources=sources,
-            strategy=plan.strategy,
-            tokens={
-                "prompt": prompt.tokens,
-                "reused": execution.tokens_reused,
-                "computed": execution.tokens_computed,
-                "generated": len(ids),
-            },
-            timing=timing,
-            tiers=execution.tiers,
-            warnings=tuple(warnings + unkept),
-            answer_ids=tuple(ids),
-            plan=_told(plan, decision, execution),
+        chosen = self._choose(question, prompt, list(reversed(wanted)))
+        return Prepared(
+            question=question,
+            sources=_sources(hits, wanted),
+            wanted=tuple(wanted),
+            ordered=tuple(chosen.ordered),
+            prompt=prompt,
+            plan=chosen.plan,
+            decision=chosen.decision,
+            source=self._source(collection.name, chosen.ordered),
+            retrieve_ms=retrieve_ms,
+            told=chosen.told(),
         )
-        yield AnswerFinished(answer)
+
+    def begin(self, prepared: Prepared) -> Reply:
+        """The reply to collect the answer in."""
+        return Reply(prepared, self._engine.model.tokenizer)
+
+    def executed(self, reply: Reply, execution: Execution) -> None:
+        """The prompt's last row is there."""
+        reply.execution = execution
+        if self._observe is not None:
+            self._observe(reply.prepared.prompt, execution)
+
+    def learn(self, reply: Reply) -> None:
+        """After the last token: the planner learns what it took, unless another question shared the computer."""
+        decision, execution = reply.prepared.decision, reply.execution
+        if decision is not None and execution is not None and self._planner is not None and not execution.shared:
+            self._planner.observe(decision, execution)
+
+    def compute_absent(self, prepared: Prepared) -> list[str]:
+        """Compute the blocks that a whole answer found missing, unless somebody else will; needs the model.
+
+        Returns warnings.
+        """
+        return prepared.source.compute_absent() if self._later is None and _lacks_blocks(prepared) else []
+
+    def settle(self, prepared: Prepared, finished: bool) -> list[str]:
+        """Note what was used, keep what was computed, call for what is absent where the answer was `finished`.
+
+        Writes to the disk and needs no model. Returns warnings.
+        """
+        if self._hot is not None:
+            self._hot.log.note([block.chunk.id for block in prepared.wanted])
+        absent = finished and _lacks_blocks(prepared)
+        warnings = prepared.source.settle()
+        if absent and self._later is not None:
+            self._later()
+        return warnings
 
     def _check(self, question: Question, collection: CollectionRow) -> None:
         """Raises QuestionRefused, EmbeddingMismatch, UnknownStrategy."""
@@ -134,35 +160,36 @@ class Answerer:
                 f"collection {collection.name!r} was begun with another embedding model: name it with --embedding"
             )
         if question.strategy != "auto":
-            find_strategy(question.strategy)
+            find_strategy(question.strategy, question.options)
 
-    def _plan(self, question: Question, prompt: Prompt, ordered: list[WantedBlock]) -> tuple[Plan, Decision | None]:
-        """What to carry out: the strategy that was named, or for `auto` what the planner decides."""
-        if question.strategy != "auto" or self._planner is None:
-            return find_strategy("reuse" if question.strategy == "auto" else question.strategy).plan(prompt), None
-        costs = [
-            ChunkCost(len(wanted.token_ids))
-            if wanted.row is None
-            else ChunkCost(len(wanted.token_ids), wanted.row.size_bytes, self._store.where(wanted.row))
-            for wanted in ordered
+    def _choose(self, question: Question, prompt: Prompt, ordered: list[WantedBlock]) -> Choice:
+        """What to carry out: what was named, or for `auto` what the planner decides within the quality gate."""
+        served = through_gate(self._gate, question, ordered)
+        if question.strategy == "auto" and self._planner is not None:
+            costs = [
+                ChunkCost(len(wanted.token_ids))
+                if wanted.row is None
+                else ChunkCost(len(wanted.token_ids), wanted.row.size_bytes, self._store.where(wanted.row))
+                for wanted in ordered
+            ]
+            decision = self._planner.decide(prompt, costs)
+            # Reading everything again is within any bound, whatever the gate says.
+            if served.name == "reuse" or decision.choice == "compute":
+                plan = mixed_plan(prompt, decision.computed, decision.overtake_after_ms)
+                return Choice(plan, without_neighbours(ordered), served, decision)
+        strategy = find_strategy(served.name, served.options)
+        ordered = first_after_head(ordered) if strategy.near else without_neighbours(ordered)
+        recorded = self._catalog.craft_scores([block.key for block in ordered]) if strategy.name == "craft" else {}
+        exact = self._engine.reader.context == HEAD
+        facts = [
+            ChunkFacts(exact=exact and number == 0, outside_mass=recorded.get(block.key))
+            for number, block in enumerate(ordered)
         ]
-        decision = self._planner.decide(prompt, costs)
-        return mixed_plan(prompt, decision.computed, decision.overtake_after_ms), decision
+        return Choice(strategy.plan(prompt, facts), ordered, served)
 
     def _source(self, collection: str, ordered: list[WantedBlock]) -> StoredBlocks:
         parts = (self._engine, self._catalog, self._store, collection, ordered)
         return StoredBlocks(*parts) if self._hot is None else StoredBlocks(*parts, self._hot.room_for)
-
-    def _settle(self, source: StoredBlocks, wanted: list[WantedBlock], decision: Decision | None) -> list[str]:
-        """After the answer: note what was used, compute or leave to others what is absent, keep what was computed."""
-        if self._hot is not None:
-            self._hot.log.note([block.chunk.id for block in wanted])
-        absent = decision is not None and (source.damaged or any(block.row is None for block in wanted))
-        warnings = source.compute_absent() if absent and self._later is None else []
-        warnings += source.settle()
-        if absent and self._later is not None:
-            self._later()
-        return warnings
 
     def _retrieve(self, question: Question, collection: CollectionRow) -> tuple[list[Hit], list[WantedBlock], float]:
         """Hits best first, their chunks with ids and block rows, and the time since the question arrived."""
@@ -172,9 +199,11 @@ class Answerer:
         chunks = self._catalog.chunks([hit.chunk_id for hit in hits])
         known = {chunk.id for chunk in chunks}
         hits = [hit for hit in hits if hit.chunk_id in known]
-        wanted = wanted_blocks(self._engine, self._catalog, collection.name, chunks)
+        wanted = wanted_blocks(
+            self._engine, self._catalog, collection.name, chunks, near=may_take_near(self._gate, question)
+        )
         if question.without_kv:
-            wanted = [replace(block, row=None) for block in wanted]
+            wanted = [replace(block, row=None, near=None) for block in wanted]
         return hits, wanted, (time.perf_counter() - question.arrived_s) * 1e3
 
     def _prompt(self, question: Question, wanted: list[WantedBlock]) -> Prompt:
@@ -188,6 +217,12 @@ class Answerer:
                 f" {_mend(prompt, question.max_new_tokens)}"
             )
         return prompt
+
+
+def _lacks_blocks(prepared: Prepared) -> bool:
+    """Whether the planner's answer found chunks without a block. Strategies that are named compute on the way."""
+    missing = any(block.row is None for block in prepared.wanted)
+    return prepared.decision is not None and (prepared.source.damaged or missing)
 
 
 def _parts(prompt: Prompt, max_new_tokens: int) -> str:
@@ -211,19 +246,4 @@ def _sources(hits: list[Hit], wanted: list[WantedBlock]) -> tuple[Source, ...]:
     )
 
 
-def _told(plan: Plan, decision: Decision | None, execution: Execution) -> dict[str, Any]:
-    """What `ask --json` shows as `plan`."""
-    if decision is None:
-        return {"choice": plan.strategy, "reason": "asked for"}
-    return {**decision.as_json(), "overtaken_chunks": execution.overtaken}
-
-
-def _timing(question: Question, retrieve_ms: float, execution: Execution, first_token_s: float) -> dict[str, float]:
-    return {
-        "retrieve": retrieve_ms,
-        "load": execution.load_ms,
-        "place": execution.place_ms,
-        "compute": execution.compute_ms,
-        "ttft": (first_token_s - question.arrived_s) * 1e3,
-        "total": (time.perf_counter() - question.arrived_s) * 1e3,
-    }
+__all__ = ["Answerer", "Observer", "Question"]

@@ -11,8 +11,10 @@ _CHECKSUM = "0" * 32
 
 
 @lru_cache(maxsize=1024)
-def block_file_bytes(geometry: Geometry, tokens: int, codec: CodecPair, collection: str, context: str) -> int:
-    """Header and data, to the byte (a generation of many digits aside)."""
+def block_file_bytes(
+    geometry: Geometry, tokens: int, codec: CodecPair, collection: str, context: str, neighbours: int = 0
+) -> int:
+    """Header and data, to the byte (a generation of many digits aside). `neighbours` are named in the header."""
     header = BlockHeader(
         key=_DIGEST,
         fingerprint=_DIGEST,
@@ -25,5 +27,6 @@ def block_file_bytes(geometry: Geometry, tokens: int, codec: CodecPair, collecti
         tokens=tokens,
         geometry=geometry,
         layer_checksums=(_CHECKSUM,) * geometry.layers,
+        neighbours=(_DIGEST,) * neighbours,
     )
     return len(pack_header(header)[0]) + header.layout.data_bytes

@@ -1,7 +1,7 @@
 """The blocks of one question: from the store where they are ready and whole, else computed and kept."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -23,12 +23,22 @@ UNREAD_COUNTER = "blocks_not_read"
 
 @dataclass(frozen=True)
 class WantedBlock:
-    """A chunk of the prompt, its ids and its block's key; `row` is None where no block is ready."""
+    """A chunk of the prompt, its ids and its block's key; `row` is None where no block is ready.
+
+    `near` is the chunk's block behind its neighbours, where it was asked for and may be served: it goes first, and
+    `row` is served where it cannot be read. What is computed for want of both is the block of `key`.
+    """
 
     chunk: ChunkRow
     token_ids: np.ndarray
     key: str
     row: BlockRow | None
+    near: BlockRow | None = None
+
+    @property
+    def served(self) -> BlockRow | None:
+        """The block that is loaded; its `context` says what it attended to."""
+        return self.row if self.near is None else self.near
 
 
 class StoredBlocks:
@@ -51,33 +61,36 @@ class StoredBlocks:
         self._collection = collection
         self._wanted = list(wanted)
         self._lock = threading.Lock()
-        self._damaged: dict[int, BlockDamaged] = {}
+        self._damaged: dict[str, tuple[BlockRow, BlockDamaged]] = {}  # by block, which chunks of one text share
         self._granted: set[int] = set()
         self._unread: dict[int, OSError | MemoryError] = {}
         self._computed: dict[int, EncodedBlock] = {}
 
     def load(self, chunk: int, on_layers: LayerListener) -> LeasedBlock | None:
-        row = self._wanted[chunk].row
-        if row is None:
-            return None
-        try:
-            return self._store.load(row, on_layers)
-        except BlockDamaged as damage:
-            with self._lock:
-                self._damaged[chunk] = damage
-            return None
-        except (OSError, MemoryError) as error:
-            # Of this process (no descriptor, no memory left), not of the file: the chunk is computed, the block stays.
-            with self._lock:
-                self._unread[chunk] = error
-            return None
+        wanted = self._wanted[chunk]
+        for row in (wanted.near, wanted.row):
+            if row is None:
+                continue
+            try:
+                return self._store.load(row, on_layers)
+            except BlockDamaged as damage:
+                if row is wanted.near and self._is_retired(row):
+                    continue  # its neighbours changed since it was looked up
+                with self._lock:
+                    self._damaged[row.key] = row, damage
+            except (OSError, MemoryError) as error:
+                # Of this process (no descriptor, no memory), not of the file: the chunk is computed, the block stays.
+                with self._lock:
+                    self._unread[chunk] = error
+                return None
+        return None
 
     def compute(self, chunk: int) -> EncodedBlock:
         wanted = self._wanted[chunk]
         codec = None if wanted.row is None else CodecPair.named(wanted.row.codec)
         fingerprint = self._engine.fingerprint
         block = self._engine.reader.block(wanted.token_ids, wanted.key, fingerprint, self._collection, codec)
-        if wanted.row is None or chunk in self._damaged:  # a block that could not be read now is still there
+        if self._is_absent(wanted):  # a block that could not be read now is still there
             self._computed[chunk] = block
         return block
 
@@ -85,8 +98,7 @@ class StoredBlocks:
         """After an answer that computed chunks with its prompt: their blocks, for the next question; warnings."""
         warnings = []
         for chunk, wanted in enumerate(self._wanted):
-            absent = wanted.row is None or chunk in self._damaged
-            if absent and chunk not in self._computed and self._kept(wanted):
+            if self._is_absent(wanted) and chunk not in self._computed and self._kept(wanted):
                 if not self._has_room(wanted):
                     continue
                 self._granted.add(chunk)
@@ -103,9 +115,10 @@ class StoredBlocks:
 
     def warnings(self) -> list[str]:
         """One line for each block that failed its check."""
-        told = {self._wanted[chunk].key: str(damage) for chunk, damage in sorted(self._damaged.items())}
+        order = [row.key for wanted in self._wanted for row in (wanted.near, wanted.row) if row is not None]
+        told = [str(self._damaged[key][1]) for key in dict.fromkeys(order) if key in self._damaged]
         unread = {self._wanted[chunk].key: error for chunk, error in sorted(self._unread.items())}
-        return [f"damaged block: {line}" for line in told.values()] + [
+        return [f"damaged block: {line}" for line in told] + [
             f"a block could not be read now ({error or 'no memory'}); its passage was computed"
             for error in unread.values()
         ]
@@ -116,9 +129,7 @@ class StoredBlocks:
         Called after the answer, so that no write delays a first token. Safe to repeat.
         """
         warnings = []
-        # Chunks of the same text share a block, which is set aside and counted once.
-        rows = [row for chunk in sorted(self._damaged) if (row := self._wanted[chunk].row) is not None]
-        for row in {row.key: row for row in rows}.values():
+        for row, _ in list(self._damaged.values()):
             try:
                 self._store.quarantine(row)
             except StorageError as error:  # a full disk: the answer is given all the same
@@ -141,6 +152,15 @@ class StoredBlocks:
         self._computed = {}
         return warnings
 
+    def _is_retired(self, row: BlockRow) -> bool:
+        with suppress(StorageError):  # a catalog that fails says nothing new
+            return self._catalog.block(row.key) is None
+        return False
+
+    def _is_absent(self, wanted: WantedBlock) -> bool:
+        """Whether there is no block of `key`, or only a damaged one."""
+        return wanted.row is None or wanted.row.key in self._damaged
+
     def _has_room(self, wanted: WantedBlock) -> bool:
         """Asked before anything is computed that would not be kept."""
         reader = self._engine.reader
@@ -159,12 +179,27 @@ class StoredBlocks:
             return False  # deleted meanwhile
 
 
-def wanted_blocks(engine: Engine, catalog: Catalog, collection: str, chunks: Sequence[ChunkRow]) -> list[WantedBlock]:
-    """Token ids, keys and ready rows of chunks, in their order. Ids come from the catalog where they are known."""
+def wanted_blocks(
+    engine: Engine,
+    catalog: Catalog,
+    collection: str,
+    chunks: Sequence[ChunkRow],
+    near: bool = False,
+    documents: Collection[str] | None = None,
+) -> list[WantedBlock]:
+    """Token ids, keys and ready rows of chunks, in their order. Ids come from the catalog where they are known.
+
+    With `near`, also the blocks behind neighbours, of those all of whose neighbours are among the documents (ids) that
+    the question may see; None: all of the collection.
+    """
     ids = catalog.token_ids([chunk.id for chunk in chunks], engine.tokenizer)
     for chunk in chunks:
         if chunk.id not in ids:
             ids[chunk.id] = engine.template.chunk(chunk.title, chunk.text)
     keys = [engine.block_key(collection, ids[chunk.id]) for chunk in chunks]
     rows = catalog.blocks(keys)
-    return [WantedBlock(chunk, ids[chunk.id], key, rows.get(key)) for chunk, key in zip(chunks, keys, strict=True)]
+    behind = catalog.near_blocks(engine.fingerprint, [chunk.id for chunk in chunks], documents) if near else {}
+    return [
+        WantedBlock(chunk, ids[chunk.id], key, rows.get(key), behind.get(chunk.id))
+        for chunk, key in zip(chunks, keys, strict=True)
+    ]

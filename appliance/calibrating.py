@@ -3,7 +3,7 @@
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -17,6 +17,7 @@ from appliance.benches.quality_data import (
     QualityQuestion,
     prompt_of,
     questions_of_documents,
+    read_corpus,
     read_documents,
     read_questions,
 )
@@ -24,8 +25,11 @@ from appliance.benches.sentence_questions import CutDocument
 from appliance.calibration import Calibration, calibrated, save_calibration
 from appliance.demo import sample_folder
 from appliance.errors import ApplianceError
+from appliance.gate import DEFAULT_TOP1_BOUND, Gate, gate_from_json
+from appliance.gate_measuring import measure_gate
 from appliance.one_line import one_line_errors
 from appliance.service import Appliance
+from models.prompt import Prompt
 from storage.catalog import Catalog
 from storage.codecs import CodecPair
 from storage.profiles import DEFAULT_BOUNDS, DEFAULT_SHARES, CodecMeasurement
@@ -65,7 +69,25 @@ class CalibrationReport:
             for each in self.calibration.profile.classes
         ]
         asked = f"{self.calibration.questions} questions, {self.calibration.data}"
-        return "\n".join((measured, "", f"profile {self.calibration.profile.name} ({asked}):", *chosen, *self.notes))
+        profile = f"profile {self.calibration.profile.name} ({asked}):"
+        return "\n".join((measured, "", profile, *chosen, "", *self._gate_lines(), *self.notes))
+
+    def _gate_lines(self) -> list[str]:
+        gate = gate_from_json(self.calibration.gate)
+        rows = [
+            (
+                entry.rung.label,
+                "neighbours" if entry.near else "plain",
+                entry.codec,
+                f"{entry.top1:.3f}",
+                f"{entry.kl:.5f}",
+                "yes" if entry.top1 >= gate.least_top1 else "no",
+            )
+            for entry in gate.entries
+        ]
+        table = format_table(("quality gate", "blocks", "codec", "top-1", "KL", "within"), rows)
+        bound = f"bf16 rounding alone agrees at {gate.reference_top1:.3f}, the bound is {gate.least_top1:.3f}"
+        return [table, f"{bound}: `auto` answers with {gate.safest().label}", ""]
 
 
 def calibration_pairs(device: str = "cpu") -> tuple[CodecPair, ...]:
@@ -86,16 +108,18 @@ def run_calibration(
     bounds: tuple[float, ...] = DEFAULT_BOUNDS,
     pairs: Sequence[CodecPair] | None = None,
     progress: Progress = no_progress,
+    top1_bound: float = DEFAULT_TOP1_BOUND,
 ) -> CalibrationReport:
     """Measure on `data`, else on the stored documents, else on the sample folder; store what came out.
 
-    Questions that are asked meanwhile wait for one prompt at most. Raises ApplianceError.
+    `bounds` and `top1_bound`: see storage/profiles and gate.py. Questions that are asked meanwhile wait for one prompt
+    at most. Raises ApplianceError.
     """
-    _check(appliance, questions, bounds)
+    _check(appliance, questions, bounds, top1_bound)
     engine = appliance.engine
     engine.warm()
     with one_line_errors():
-        asked, source = _questions(appliance, data, questions)
+        asked, documents, source = _questions(appliance, data, questions)
         limit = min(_PROMPT_TOKENS, engine.model.window - ANSWER_TOKENS)
         prompts = [prompt_of(engine.template, question, limit).prompt for question in asked]
         wanted = tuple(dict.fromkeys((REFERENCE, *(pairs or calibration_pairs(engine.model.device.type)))))
@@ -116,6 +140,8 @@ def run_calibration(
             ],
             bounds,
         )
+        gate = _gate(appliance, prompts, documents, calibration, rows, top1_bound, progress)
+        calibration = replace(calibration, gate=gate.as_json())
         save_calibration(appliance.home, calibration)
     notes = [f"{name}: not measured: {reason}" for name, reason in refused.items()]
     if source == SAMPLES:
@@ -125,17 +151,37 @@ def run_calibration(
     return CalibrationReport(calibration, rows, tuple(notes))
 
 
+def _gate(
+    appliance: Appliance,
+    prompts: Sequence[Prompt],
+    documents: Sequence[CutDocument],
+    calibration: Calibration,
+    rows: Sequence[CodecRow],
+    bound: float,
+    progress: Progress,
+) -> Gate:
+    """Measured over the coarsest codec that the profile keeps blocks in: what holds there holds for finer ones."""
+    kl = {row.name: row.kl for row in rows}
+    kept = [each.codec for each in calibration.profile.classes if each.codec.name in kl] or [REFERENCE]
+    coarsest = max(kept, key=lambda codec: kl[codec.name])
+    top1 = {row.name: row.top1 for row in rows}
+    turn = appliance.turns.background
+    return measure_gate(appliance.engine, prompts, documents, coarsest, top1, kl, bound, progress, turn)
+
+
 def _usable(rows: Sequence[CodecRow], refused: Mapping[str, str]) -> tuple[tuple[CodecRow, ...], dict[str, str]]:
     """Rows whose numbers can be kept and compared; the others are refused, too."""
     lost = {row.name: "its KL is not a finite number" for row in rows if not math.isfinite(row.kl)}
     return tuple(row for row in rows if row.name not in lost), {**refused, **lost}
 
 
-def _check(appliance: Appliance, questions: int, bounds: tuple[float, ...]) -> None:
+def _check(appliance: Appliance, questions: int, bounds: tuple[float, ...], top1_bound: float) -> None:
     if not appliance.writable:
         raise ApplianceError("another process uses this data folder: stop it, or name another with --home")
     if questions < 1:
         raise ApplianceError(f"questions is {questions}: ask at least 1")
+    if not 0 <= top1_bound <= 1:
+        raise ApplianceError(f"the bound of the quality gate is {top1_bound:g}: choose 0 to 1")
     rising = all(low <= high and math.isfinite(high) for low, high in pairwise((0.0, *bounds)))
     if len(bounds) != len(DEFAULT_SHARES) or not rising:
         raise ApplianceError(
@@ -144,19 +190,22 @@ def _check(appliance: Appliance, questions: int, bounds: tuple[float, ...]) -> N
         )
 
 
-def _questions(appliance: Appliance, data: Sequence[Path], count: int) -> tuple[list[QualityQuestion], str]:
-    """Questions and where they are from. Raises BenchRefused."""
+def _questions(
+    appliance: Appliance, data: Sequence[Path], count: int
+) -> tuple[list[QualityQuestion], list[CutDocument], str]:
+    """Questions, the documents that their passages have neighbours in, and where they are from. Raises BenchRefused."""
     starts, chunk_tokens = appliance.engine.template.token_starts, appliance.settings.chunk_tokens
     if data:
-        return read_questions(data, count, starts, chunk_tokens), NAMED
-    found = questions_of_documents(_stored(appliance.catalog, count), count, STORED)
+        return read_questions(data, count, starts, chunk_tokens), read_corpus(data, starts, chunk_tokens), NAMED
+    documents = _stored(appliance.catalog, count)
+    found = questions_of_documents(documents, count, STORED)
     if found:
-        return found, STORED
+        return found, documents, STORED
     samples = read_documents([sample_folder()], starts, chunk_tokens)
     found = questions_of_documents(samples, count, SAMPLES)
     if not found:
         raise BenchRefused("the sample folder holds no text: reinstall, or name documents with --data")
-    return found, SAMPLES
+    return found, samples, SAMPLES
 
 
 def _stored(catalog: Catalog, count: int) -> list[CutDocument]:

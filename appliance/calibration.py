@@ -26,8 +26,8 @@ _LARGEST_BYTES = 16 << 20
 class Calibration:
     """The measurements of one model and the profile they led to.
 
-    `data` is `stored documents`, `sample folder` or `--data`, never a name; `gate` is for what else is calibrated (the
-    quality gate of strategies), kept as it is found.
+    `data` is `stored documents`, `sample folder` or `--data`, never a name; `gate` is what
+    gate.py makes of it (the quality gate of strategies), kept as it is found.
     """
 
     fingerprint: str

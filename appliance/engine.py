@@ -118,6 +118,7 @@ def open_engine(settings: Settings, *, for_timing: bool = False, keep: bool = Tr
         "codec": f"{profile.coldest}: {profile.classes[-1].reason}",
         "profile": json.dumps(profile.as_json()),
         "context": settings.context,
+        "neighbours": str(settings.neighbours),
         "window_tokens": str(model.window),
     }
     if keep and (file := _kept_file(home, "engine.json")) is not None:

@@ -31,3 +31,7 @@ class QuestionRefused(ApplianceError):
 
 class PortInUse(ApplianceError):
     """The port of the page is taken."""
+
+
+class Busy(ApplianceError):
+    """As many questions wait as may wait."""

@@ -12,7 +12,9 @@ from appliance.engine import Engine
 from appliance.hotness import HotnessLog
 from appliance.idle import IdleJob, missing_kv
 from appliance.ingest import KvIngest
+from appliance.neighbours import Neighbouring, NeighbourSettings, neighbour_job
 from appliance.reencoding import Reencoding
+from appliance.retrieval import Retriever
 from appliance.settings import Settings
 from appliance.turns import Turns
 from storage.catalog import Catalog
@@ -41,6 +43,7 @@ class HotSet:
         self._store = store
         self._turns = turns
         self._budgets = settings.budgets
+        self._neighbours = settings.neighbours
         self._engine: Engine | None = None
         self.reason = host_budgets(settings.budgets, settings.pageable_bytes)[1]
         self.log = HotnessLog(catalog, flushed=self.place)
@@ -84,8 +87,11 @@ class HotSet:
         """Whether the disk budget has room for a block of these chunks; colder ones may go for it."""
         return self.budget.room_for(size_bytes, self.log.score(chunk_ids))
 
-    def idle_jobs(self, open_kv: Callable[[], KvIngest], engine: Callable[[], Engine]) -> list[IdleJob]:
-        """Missing KV first, then what was counted, what is to be encoded again, and what is over the budget."""
+    def idle_jobs(
+        self, open_kv: Callable[[], KvIngest], engine: Callable[[], Engine], retriever: Callable[[], Retriever]
+    ) -> list[IdleJob]:
+        """Missing KV first, then what was counted, what is to be encoded again, chunks to be read behind their
+        neighbours, and what is over the budget."""
 
         def reencode(stop: threading.Event) -> str | None:
             loaded = engine()
@@ -101,4 +107,8 @@ class HotSet:
             self.place()
             return failure
 
-        return [missing_kv(open_kv), rank, reencode, self.budget.job]
+        def neighbouring() -> Neighbouring:
+            parts = (self._catalog, self._store, engine(), self._turns, retriever().index, self.budget.room_for)
+            return Neighbouring(*parts, NeighbourSettings(self._neighbours))
+
+        return [missing_kv(open_kv), rank, reencode, neighbour_job(neighbouring), self.budget.job]

@@ -5,6 +5,7 @@ import platform
 import threading
 
 from appliance.engine import Engine, open_engine
+from appliance.gate import Gate, find_gate
 from appliance.hot_set import HotSet
 from appliance.one_line import one_line_errors
 from appliance.planner import Planner, keep_rates, read_rates
@@ -32,6 +33,7 @@ class LoadedModels:
         self._engine: Engine | None = None
         self._retriever: Retriever | None = None
         self._planner: Planner | None = None
+        self._gate: Gate | None = None
 
     @property
     def present(self) -> Engine | None:
@@ -56,6 +58,18 @@ class LoadedModels:
         if self._retriever is None:
             self._retriever = Retriever(self._catalog, engine.embedding)
         return self._retriever
+
+    @property
+    def gate(self) -> Gate:
+        """What the last calibration says `auto` may do with this model; looked up once."""
+        if self._gate is None:
+            self._gate = find_gate(self._home, self.engine.fingerprint)
+        return self._gate
+
+    @property
+    def plans(self) -> bool:
+        """Whether the planner is there."""
+        return self._planner is not None
 
     def planner(self) -> Planner:
         """The planner with the rates of this computer: those measured before, else measured now. Needs the model's

@@ -1,7 +1,8 @@
 """`appliance verify --rebuild`: the catalog made again from `documents/` and the headers of block files.
 
 What the old catalog still tells is taken over: paths, policies, counts, which embedding model a collection was begun
-with, and the blocks of other models, whose keys only those models can compute.
+with, and the blocks of other models, whose keys only those models can compute. Blocks that attended to neighbours are
+not taken over, because chunks have other numbers now: their files go, and idle time computes them again.
 """
 
 import shutil
@@ -20,6 +21,7 @@ from storage.blocks import parse_header
 from storage.blocks.header import LARGEST_HEADER_BYTES, LENGTH_BYTES
 from storage.blocks.layout import ALIGNMENT_BYTES
 from storage.catalog import BlockRow, Catalog, ChunkRow, CollectionRow, NewChunk, NewDocument, set_catalog_aside
+from storage.contexts import is_near
 from storage.document_files import DocumentFileDamaged, StoredDocument, document_files, read_document_file
 from storage.durable import sync_folder
 from storage.errors import BlockDamaged, EmbeddingMismatch, StorageError
@@ -184,7 +186,8 @@ class Rebuild:
                 row, collection = _row(left[name], 0)
             except BlockDamaged:
                 continue
-            if row.fingerprint != self.engine.fingerprint and collection in collections:
+            ours = row.fingerprint == self.engine.fingerprint or is_near(row.context)
+            if not ours and collection in collections:
                 kept.setdefault(collections[collection], []).append(name)
         for collection_id, names in kept.items():
             self.catalog.note_unclaimed(collection_id, names)

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from appliance.answering import Answerer, Question
 from appliance.answers import Answer, AnswerEvent, AnswerFinished, AnswerStarted, AnswerText, Source
+from appliance.asking import Asked, Asking
 from appliance.collection_names import check_collection_name, find_collection
 from appliance.engine import Engine
 from appliance.errors import ApplianceError, UnknownDocument
@@ -38,11 +38,11 @@ from appliance.settings import (
     DEFAULT_MAX_NEW_TOKENS,
     DEFAULT_TOP_K,
     EMBEDDED_MODEL,
-    LARGEST_TOP_K,
     Settings,
 )
 from appliance.status import read_status
 from appliance.turns import Turns
+from models.strategies import DEFAULT_RATIO, DEFAULT_SELECT
 from storage.catalog import Catalog, CollectionRow
 from storage.errors import HomeBusy, UnknownRow
 from storage.home import Home
@@ -62,6 +62,7 @@ class Appliance:
         self.store = BlockStore(self.home, catalog, store_settings(settings), pause=self.turns.let_questions_by)
         self.hot = HotSet(settings, catalog, self.store, self.turns)
         self._models = LoadedModels(settings, catalog, self.hot, self.writable)
+        self._asking = Asking(settings, catalog, self.store, self._models, self.hot, self.turns, self.writable)
         self._lock = lock
         self._ingesting = threading.Lock()
         self._idle: IdleWork | None = None
@@ -178,24 +179,18 @@ class Appliance:
         top_k: int = DEFAULT_TOP_K,
         max_new_tokens: int = DEFAULT_MAX_NEW_TOKENS,
         stop: threading.Event | None = None,
+        ratio: float = DEFAULT_RATIO,
+        select: str = DEFAULT_SELECT,
     ) -> Iterator[AnswerEvent]:
-        """Events of one answer (see answers.py). Closing the stream, or setting `stop`, ends the model's work."""
-        if not 1 <= top_k <= LARGEST_TOP_K:
-            raise ApplianceError(f"top-k is {top_k}: choose 1 to {LARGEST_TOP_K}")
-        if max_new_tokens < 1:
-            raise ApplianceError(f"max-new-tokens is {max_new_tokens}: choose 1 or more")
-        engine, retriever = self.engine, self.retriever
-        asked = Question(question, strategy, top_k, max_new_tokens, time.perf_counter())
-        with one_line_errors():
-            row = find_collection(self.catalog, collection)
-            later = None if self._idle is None else self._idle.soon
-            try:
-                with self.turns.question():
-                    planner = self._models.planner() if strategy == "auto" else None
-                    answerer = Answerer(engine, self.catalog, self.store, retriever, None, planner, self.hot, later)
-                    yield from answerer.answer(asked, row, stop, keep=self.writable)
-            finally:
-                self._after_answer()
+        """Events of one answer (see answers.py). Closing the stream, or setting `stop`, ends the model's work.
+
+        Several threads may ask at once. `ratio` and `select` are StrategyOptions. Raises Busy where too many wait.
+        """
+        asked = Asked(question, collection, strategy, top_k, max_new_tokens, ratio, select)
+        try:
+            yield from self._asking.ask(asked, stop, None if self._idle is None else self._idle.soon)
+        finally:
+            self._after_answer()
 
     def answer(self, question: str, **options: Any) -> Answer:
         """The finished answer, for callers that do not stream."""
@@ -230,7 +225,8 @@ class Appliance:
         """
         memory = {**self.store.memory(), "reason": self.hot.reason}
         failure = None if self._idle is None else self._idle.failure
-        return {**read_status(self.settings), "memory": memory, "idle_failure": failure}
+        told = {"memory": memory, "idle_failure": failure, "questions": self._asking.counts()}
+        return {**read_status(self.settings), **told}
 
     def describe(self) -> dict[str, str]:
         """A few words for the page's footer."""
@@ -243,12 +239,13 @@ class Appliance:
         """Compute waiting KV (`--kv idle`, and what a kill left) while no question is asked. Safe to repeat."""
         if self._idle is None and self.writable:
             self.store.set_missing_aside()
-            jobs = self.hot.idle_jobs(self._open_kv, lambda: self.engine)
+            jobs = self.hot.idle_jobs(self._open_kv, lambda: self.engine, lambda: self.retriever)
             self._idle = IdleWork(jobs, self.catalog.count)
 
     def close(self) -> None:
         """Stop background work, give up the lock. Safe to repeat."""
         failure = None if self._idle is None else self._idle.failure
+        self._asking.close()  # first: background work may wait for the turn of a question
         if self._idle is not None:
             self._idle.close()
             self._idle = None

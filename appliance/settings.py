@@ -8,6 +8,7 @@ from pathlib import Path
 from appliance.budgets import TierBudgets
 from models.resolve import settled_name
 
+MOST_NEIGHBOURS = 64
 EMBEDDED_MODEL = "smollm2-135m-instruct"
 EMBEDDED_EMBEDDING = "all-minilm-l6-v2"
 DEFAULT_COLLECTION = "default"
@@ -40,9 +41,12 @@ class Settings:
 
     `budgets` are those of the memory tiers; None means from what is free (appliance/budgets.py), of which
     `pageable_bytes` replaces the pageable part. `placer`, `linears`,
-    `attention` and `direct_reads` force the slow twins (`plain` and False). `context` is that of new blocks.
+    `attention`, `scheduling` and `direct_reads` force the slow twins (`plain` and False). `context`: of new blocks.
     `profile` says which codec a block gets by how hot it is: `measured`, `paper`, or a codec pair for all
     (`int8`, `int4+int8`). `disk_bytes` is the most that KV may take on disk; None means half of what is free.
+    So many `neighbours` stand before a chunk when it is read once more for `fusion` (0: it is not).
+    `answers_at_once` questions are answered together, each with memory for a whole prompt, and `questions_waiting`
+    more may wait.
     """
 
     home: Path
@@ -53,6 +57,7 @@ class Settings:
     placer: str = "auto"
     linears: str = "auto"
     attention: str = "auto"
+    scheduling: str = "auto"
     direct_reads: bool = True
     pageable_bytes: int | None = None
     budgets: TierBudgets | None = None
@@ -60,10 +65,17 @@ class Settings:
     profile: str = "measured"
     disk_bytes: int | None = None
     chunk_tokens: int = 256
+    neighbours: int = 10
+    answers_at_once: int = 4
+    questions_waiting: int = 32
 
     def __post_init__(self) -> None:
         if not 32 <= self.chunk_tokens <= 512:
             raise ValueError(f"chunk_tokens is {self.chunk_tokens}: choose 32 to 512")
+        if not 0 <= self.neighbours <= MOST_NEIGHBOURS:
+            raise ValueError(f"neighbours is {self.neighbours}: choose 0 (off) to {MOST_NEIGHBOURS}")
+        if self.answers_at_once < 1 or self.questions_waiting < 1:
+            raise ValueError("at least one question is answered and one may wait")
 
 
 def settings_from(home: Path | None = None, model: str | None = None, embedding: str | None = None) -> Settings:

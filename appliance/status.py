@@ -28,7 +28,7 @@ _SAFE_SQLITE = (3, 51, 3)
 
 ENGINE_FILE = "engine.json"
 TIER_REFUSALS, TIER_FAILURES, LEASES_EXPIRED = "tier_refusals", "tier_failures", "leases_expired"
-_NOT_SHOWN = ("fingerprint", "profile", "memory", "idle_failure")
+_NOT_SHOWN = ("fingerprint", "profile", "memory", "idle_failure", "neighbours")
 _NOTHING_STORED: dict[str, Any] = {
     "collections": [],
     "documents": 0,
@@ -42,6 +42,7 @@ _NOTHING_STORED: dict[str, Any] = {
     "counters": {},
     "codecs": {},
     "blocks_to_reencode": 0,
+    "neighbours": {"ready": 0, "wanted": 0},
 }
 
 
@@ -140,6 +141,7 @@ def _stored(home: Home, engine: dict[str, str], profile: Profile | None, hot: in
             "counters": counters,
             "codecs": {row.codec: {"blocks": row.blocks, "bytes": row.bytes} for row in catalog.codec_totals()},
             "blocks_to_reencode": sum(each.waits for each in found),
+            "neighbours": _neighbours(catalog, engine),
             "profile": None if profile is None else _profile_json(profile, found),
         }
         return stored if hot is None else {**stored, "hot": _hot(catalog, fingerprint, hot)}
@@ -177,6 +179,15 @@ def _profile_json(profile: Profile, found: list[ClassifiedBlock]) -> dict[str, A
     for each in shown["classes"]:
         each["blocks"] = sum(block.heat.name == each["name"] for block in found)
     return shown
+
+
+def _neighbours(catalog: Catalog, engine: Mapping[str, str]) -> dict[str, int]:
+    """Chunks read behind neighbours, and how many are to be: none where the last process had it switched off.
+
+    Ready counts what may be served; a chunk whose neighbours changed since is read again in idle time.
+    """
+    ready, wanted = catalog.near_progress(engine.get("fingerprint", ""), engine.get("context", ""))
+    return {"ready": ready, "wanted": wanted if engine.get("neighbours", "0") != "0" else 0}
 
 
 def _hot(catalog: Catalog, fingerprint: str | None, limit: int) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from appliance.service import (
     Appliance,
     Source,
 )
+from appliance.stopping import Stop
 from ui.background import in_background
 from ui.render import count, defuse, duration, escape_markdown, facts_html, sources_html, sources_line
 
@@ -44,14 +45,14 @@ class StopSwitches:
     """One stop event for each browser session that has an answer under way. Safe to use from any thread."""
 
     def __init__(self) -> None:
-        self._events: dict[str, threading.Event] = {}
+        self._events: dict[str, Stop] = {}
         self._lock = threading.Lock()
 
-    def begin(self, session: str) -> threading.Event:
+    def begin(self, session: str) -> Stop:
         """A fresh event for this session's next answer; an older answer of the same session is stopped."""
         with self._lock:
             self._set(session)
-            return self._events.setdefault(session, threading.Event())
+            return self._events.setdefault(session, Stop())
 
     def stop(self, session: str) -> None:
         with self._lock:
@@ -90,7 +91,8 @@ def follow_answer(
 ) -> Iterator[Turn]:
     """Ask, and yield the page each time it changes. Errors of the application become one line in the conversation.
 
-    `stop` ends the answer after the token being computed; it is also set when the reader goes away.
+    `stop` ends the answer: a `Stop` at once, wherever it is, another event at the next token. It is also set when the
+    reader goes away.
     """
     begun = (*history, {"role": "user", "content": defuse(question)})
     started_s = time.monotonic()

@@ -10,7 +10,15 @@ from appliance.service import Appliance
 from ui.answering import Message, StopSwitches, follow_answer, spoken
 from ui.render import count
 
-_STRATEGIES = [("Automatic", "auto"), ("Reuse what was read", "reuse"), ("Read again in full", "full")]
+_STRATEGIES = [
+    ("Automatic", "auto"),
+    ("Reuse what was read", "reuse"),
+    ("Read again in full", "full"),
+    ("Reuse, reread what matters here", "fusion"),
+    ("Reuse, reread what differs", "blend"),
+    ("Reuse, reread what leans on others", "craft"),
+    ("Reuse, reread each beginning", "epic"),
+]
 _NO_SOURCES = "The passages an answer rests on appear here, best first."
 _EMPTY = """### Begin with your documents
 
@@ -74,7 +82,7 @@ def chat_page(appliance: Appliance, switches: StopSwitches) -> ChatPage:
         [conversation, question, facts, cards],
         show_progress="hidden",
         api_visibility="private",
-        concurrency_limit=8,  # the application lets one at a time compute; the others show that they wait
+        concurrency_limit=8,  # the application answers a few at once; the others show that they wait
     )
     asking.then(_ready_again, None, question, show_progress="hidden", api_visibility="private", concurrency_limit=None)
     question.stop(stop_answer, show_progress="hidden", api_visibility="private", concurrency_limit=None)

@@ -112,7 +112,8 @@ def timing_line(answer: Answer) -> str:
     if "ttft" in timing:
         parts.append(f"first token {duration(timing['ttft'] / 1000)}" + (f" ({', '.join(steps)})" if steps else ""))
     if "prompt" in tokens:
-        parts.append(f"{tokens.get('reused', 0):,} of {tokens['prompt']:,} tokens reused")
+        again = f", {tokens['recomputed']:,} reread" if tokens.get("recomputed") else ""
+        parts.append(f"{tokens.get('reused', 0):,} of {tokens['prompt']:,} tokens reused{again}")
     parts += _tier_parts(answer.tiers)
     return " · ".join(parts)
 

@@ -81,6 +81,16 @@ def format_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     )
 
 
+def check_folder(folder: Path | None, option: str) -> None:
+    """Make the folder that an option names before anything is measured. Raises BenchRefused where that cannot be."""
+    if folder is None:
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BenchRefused(f"{folder} cannot be made ({error.strerror}): name another folder for {option}") from error
+
+
 def dump_json(folder: Path, name: str, content: object) -> Path:
     """Write `content` to `folder/name.json` and return the path. Raises BenchRefused where that is not possible."""
     target = folder / f"{name}.json"

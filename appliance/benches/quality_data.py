@@ -90,6 +90,21 @@ def read_questions(
     return found
 
 
+def read_corpus(paths: Sequence[Path], token_starts: TokenStarts, chunk_tokens: int) -> list[CutDocument]:
+    """Every passage of these question sets and documents, cut as `read_questions` cuts them.
+
+    Paragraphs of the same title are one document, in the order of the data. Raises BenchRefused.
+    """
+    sets = [path for path in paths if not (path.is_dir() or find_documents([path]).accepted)]
+    documents = read_documents([path for path in paths if path not in sets], token_starts, chunk_tokens)
+    for path in sets:
+        titled: dict[str, list[str]] = defaultdict(list)
+        for number, entry in enumerate(read_question_set(path).documents):
+            titled[entry.title or f"\0{number}"] += _pieces(entry.text, token_starts)
+        documents += [CutDocument(title.partition("\0")[0], tuple(pieces)) for title, pieces in titled.items()]
+    return documents
+
+
 def read_documents(paths: Sequence[Path], token_starts: TokenStarts, chunk_tokens: int) -> list[CutDocument]:
     """Files and folders, parsed and cut as ingest does it; files that cannot be read are left out."""
     files = find_documents(paths).accepted

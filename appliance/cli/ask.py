@@ -10,19 +10,34 @@ from appliance.settings import DEFAULT_COLLECTION, DEFAULT_MAX_NEW_TOKENS, DEFAU
 @click.command()
 @click.argument("question")
 @click.option("--collection", default=DEFAULT_COLLECTION, show_default=True)
-@click.option("--strategy", default="auto", show_default=True, metavar="auto|full|reuse")
+@click.option("--strategy", default="auto", show_default=True, metavar="auto|full|reuse|fusion|blend|craft|epic")
+@click.option(
+    "--ratio", default=0.15, show_default=True, help="Share of the passages that fusion, blend, craft and epic reread."
+)
+@click.option("--select", default="spread", show_default=True, metavar="spread|last|paper", help="How fusion chooses.")
 @click.option("--top-k", default=DEFAULT_TOP_K, show_default=True, help="Chunks given to the model.")
 @click.option("--max-new-tokens", default=DEFAULT_MAX_NEW_TOKENS, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 @common_options
-def ask(question: str, collection: str, strategy: str, top_k: int, max_new_tokens: int, as_json: bool) -> None:
+def ask(
+    question: str,
+    collection: str,
+    strategy: str,
+    ratio: float,
+    select: str,
+    top_k: int,
+    max_new_tokens: int,
+    as_json: bool,
+) -> None:
     """Ask about the documents; the answer comes with its sources, best first."""
+    from appliance.asking import Asked
     from appliance.service import AnswerFinished, AnswerText, Appliance
 
+    asked = Asked(question, collection, strategy, top_k, max_new_tokens, ratio, select)
     with Appliance.open(current_settings(), read_only_if_busy=True) as appliance:
         # The models are loaded before the clock starts.
         appliance.prepare(collection)
-        for event in appliance.ask(question, collection, strategy, top_k, max_new_tokens):
+        for event in appliance.ask(**vars(asked)):
             if isinstance(event, AnswerText) and not as_json:
                 click.echo(printable(event.text), nl=False)
             if isinstance(event, AnswerFinished):
@@ -36,9 +51,10 @@ def ask(question: str, collection: str, strategy: str, top_k: int, max_new_token
         where = f"(characters {source.start}–{source.end}, score {source.score:.3f})"
         click.echo(printable_line(f"[{number}] {source.document}{page} {where}"))
     timing, tokens = answer.timing, answer.tokens
+    again = f", {tokens['recomputed']} of the passages reread" if tokens["recomputed"] else ""
     click.echo(
         f"first token after {timing['ttft']:.0f} ms ({answer.strategy}; {tokens['reused']} of {tokens['prompt']} tokens"
-        f" reused)",
+        f" reused{again})",
         err=True,
     )
     for warning in answer.warnings:

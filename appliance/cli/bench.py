@@ -5,8 +5,12 @@ from pathlib import Path
 
 import click
 
+from appliance.cli.bench_decode import decode
 from appliance.cli.bench_harag import harag
+from appliance.cli.bench_paths import paths
 from appliance.cli.bench_planner import planner
+from appliance.cli.bench_quality import quality
+from appliance.cli.bench_throughput import throughput
 from appliance.cli.options import common_options, current_settings
 from appliance.cli.output import print_json, stage_bar
 
@@ -107,5 +111,9 @@ def codecs(
         click.echo(result.as_table())
 
 
+bench.add_command(decode)
 bench.add_command(harag)
+bench.add_command(paths)
 bench.add_command(planner)
+bench.add_command(quality)
+bench.add_command(throughput)

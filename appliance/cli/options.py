@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from appliance.budgets import parse_budgets, parse_size
-from appliance.settings import Settings, settings_from
+from appliance.settings import MOST_NEIGHBOURS, Settings, settings_from
 from models.resolve import looks_like_hub_name
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -24,7 +24,7 @@ _OPTIONS = (
     ),
     click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), help="Where the model runs; default: auto."),
     click.option(
-        "--weights", type=click.Choice(["bf16", "int8", "int4"]), help="int8 and int4 need a GPU; default: bf16."
+        "--weights", type=click.Choice(["bf16", "int8", "int4"]), help="How the weights are kept; default: bf16."
     ),
     click.option(
         "--profile",
@@ -36,12 +36,23 @@ _OPTIONS = (
         metavar="GPU,PINNED,PAGEABLE",
         help="Memory for KV: three sizes (4GiB,2GiB,8GiB) or shares of the chunks (5%,5%,10%); default: what is free.",
     ),
+    click.option(
+        "--neighbours",
+        type=click.IntRange(0, MOST_NEIGHBOURS),
+        help="Chunks that stand before a chunk when it is read once more in idle time, for `fusion`; default: 10.",
+    ),
     click.option("--disk-budget", metavar="SIZE", help="The most KV may take on disk; default: half of what is free."),
     click.option(
         "--placer", type=click.Choice(["auto", "triton", "compiled", "plain"]), hidden=True, help="Force a twin."
     ),
     click.option("--linears", type=click.Choice(["auto", "packed", "plain"]), hidden=True, help="Force a twin."),
-    click.option("--attention", type=click.Choice(["auto", "plain"]), hidden=True, help="Force a twin."),
+    click.option(
+        "--attention",
+        type=click.Choice(["auto", "triton", "compiled", "grouped", "plain"]),
+        hidden=True,
+        help="Force a twin.",
+    ),
+    click.option("--scheduling", type=click.Choice(["auto", "plain"]), hidden=True, help="Force a twin."),
     click.option("--reads", type=click.Choice(["direct", "buffered"]), hidden=True, help="Force a twin."),
 )
 
@@ -57,7 +68,7 @@ def current_settings() -> Settings:
     """The settings of the running command: what stands after its name wins over what stands before."""
     chosen: dict[str, Any] = click.get_current_context().meta.get(__name__, {})
     settings = settings_from(chosen.get("home"), chosen.get("model"), chosen.get("embedding"))
-    same = ("device", "weights", "profile", "placer", "linears", "attention")
+    same = ("device", "weights", "profile", "placer", "linears", "attention", "scheduling", "neighbours")
     named: dict[str, Any] = {name: chosen[name] for name in same if name in chosen}
     named |= _budgets(chosen)
     if chosen.get("reads") == "buffered":

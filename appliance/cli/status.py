@@ -50,6 +50,9 @@ def status(hot: int | None, as_json: bool) -> None:
 def _codec_lines(found: dict[str, Any]) -> list[str]:
     codecs = [f"{name} {each['blocks']} ({size_text(each['bytes'])})" for name, each in found["codecs"].items()]
     lines = [f"blocks in     {', '.join(codecs)}; {found['blocks_to_reencode']} wait for another"] if codecs else []
+    near = found["neighbours"]
+    if near["ready"] or near["wanted"]:
+        lines.append(f"neighbours    {near['ready']} of {near['wanted']} chunks were read behind theirs")
     if found["profile"] is not None:
         lines.append(f"profile       {found['profile']['name']}: {found['profile']['reason']}")
     return lines

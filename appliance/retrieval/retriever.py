@@ -2,7 +2,7 @@
 
 from appliance.retrieval.base import METHODS, Hit, RetrievalSettings, SearchableCatalog
 from appliance.retrieval.fusion import fuse_ranks, fuse_scores, hits_of
-from appliance.retrieval.vectors import VectorIndexes
+from appliance.retrieval.vectors import VectorIndex, VectorIndexes
 from models.embedding import Embedding
 
 
@@ -40,6 +40,10 @@ class Retriever:
         if method == "ranks":
             return fuse_ranks(nearest, words, self._settings)[:top_k]
         return fuse_scores(nearest, words, lambda chunk_id: index.cosine(vector, chunk_id), self._settings)[:top_k]
+
+    def index(self, collection_id: int) -> VectorIndex:
+        """The collection's vectors as they are now, for who compares chunks with chunks. Raises EmbeddingMismatch."""
+        return self._indexes.index(collection_id)
 
     def warm(self, collection_id: int) -> None:
         """Read the collection's vectors now, so that the first question need not."""

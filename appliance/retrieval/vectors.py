@@ -7,6 +7,7 @@ from typing import Any
 
 import faiss
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from appliance.retrieval.base import SearchableCatalog
@@ -47,6 +48,21 @@ class VectorIndex:
         if first == last:
             return None
         return float((self.index.reconstruct_n(first, last - first) @ question).max())
+
+    def similar(
+        self, first: int, last: int, limit: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]:
+        """The windows nearest to each of the windows `[first, last)`, as far as there are any; one search for all.
+
+        Returns the chunk ids of those windows `[rows]`, and cosines and chunk ids of the nearest, best first, their own
+        among them, `[rows, n]`; n is `limit` or all windows. One product with all vectors: FAISS searches its index for
+        many windows no faster than for each alone (20,000 windows: 5 ms each, here 1 ms).
+        """
+        count = len(self.window_chunk_ids)
+        numbers = faiss.rev_swig_ptr(self.index.get_xb(), count * self.index.d) if count else np.empty(0, np.float32)
+        vectors = torch.from_numpy(numbers.reshape(count, self.index.d))
+        cosines, rows = torch.topk(vectors[first:last] @ vectors.T, min(limit, count), dim=1)
+        return self.window_chunk_ids[first:last], cosines.numpy(), self.window_chunk_ids[rows.numpy()]
 
 
 class VectorIndexes:

@@ -232,3 +232,4 @@ def run(data: Any) -> None:
     while number < job.items:
         _item(job, number, begin)
         number = counted(job.counters, 1)
+    scratch[0] = 0  # numba frees an array after the last line that names it, and an address is no name

@@ -86,7 +86,7 @@ def test_a_question_goes_before_the_next_chunk(
 
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
-    wait_for(lambda: appliance.turns._waiting_questions == 1)
+    wait_for(lambda: appliance.turns.wanted)
     let_go.set()
     asking.join(PATIENCE_S)
     wait_for(lambda: without_kv(appliance) == 0)

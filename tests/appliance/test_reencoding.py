@@ -148,7 +148,7 @@ def test_a_question_goes_before_the_next_block(
 
     asking = threading.Thread(target=ask)
     asking.start()
-    wait_for(lambda: appliance.turns._waiting_questions == 1)
+    wait_for(lambda: appliance.turns.wanted)
     let_go.set()
     asking.join(10)
     background.join(10)

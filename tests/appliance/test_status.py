@@ -38,6 +38,7 @@ KEYS = {
     "counters",
     "codecs",
     "blocks_to_reencode",
+    "neighbours",
     "profile",
     "engine",
     "memory",

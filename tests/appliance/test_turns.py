@@ -88,3 +88,23 @@ def test_an_error_gives_the_turn_back() -> None:
 
     start(work)
     assert done.wait(PATIENCE_S)
+
+
+def test_questions_are_served_in_the_order_they_came() -> None:
+    turns, order, threads = Turns(), list[int](), list[threading.Thread]()
+
+    def question(number: int) -> None:
+        with turns.question():
+            order.append(number)
+
+    turns.take()
+    assert not turns.wanted
+    for number in range(5):
+        threads.append(start(lambda number=number: question(number)))  # type: ignore[misc]
+        settle()
+        assert turns.wanted
+    turns.give()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    assert order == [0, 1, 2, 3, 4]
+    assert not turns.wanted

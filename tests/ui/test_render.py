@@ -32,6 +32,11 @@ def test_timing_line() -> None:
     )
 
 
+def test_timing_line_tells_what_was_reread() -> None:
+    tokens = {"prompt": 1690, "reused": 1400, "computed": 290, "recomputed": 240, "generated": 9}
+    assert "1,400 of 1,690 tokens reused, 240 reread · " in render.timing_line(answer(tokens=tokens))
+
+
 def test_timing_line_without_steps() -> None:
     assert render.timing_line(answer(timing={}, tokens={}, tiers={"computed": 1})) == "1 chunk computed now"
 

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from appliance.benches.base import BenchRefused
 from appliance.benches.harag.base import HARAG_MEASURED, HARAG_PAPER, THRESHOLDS, TURBORAG, Asked
 from appliance.benches.harag.quality import FIGURE_CODECS, Answered
 from appliance.benches.harag.result import HaragResult, speedup, windows
@@ -15,16 +14,6 @@ _QUESTIONS = "questions"
 _ABLATION = ("mp_only", "dp_no_pin", "dp_pin_only", "dp_only", HARAG_PAPER, HARAG_MEASURED)
 # Figure 10 of the paper sorts its questions by FP8.
 _SORTED_BY = "e4m3"
-
-
-def check_folder(folder: Path | None) -> None:
-    """Make it before anything is measured. Raises BenchRefused where that cannot be."""
-    if folder is None:
-        return
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BenchRefused(f"{folder} cannot be made ({error.strerror}): name another folder for --plots") from error
 
 
 def save_figures(folder: Path, result: HaragResult, asked: Sequence[Asked], answered: Sequence[Answered]) -> None:

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from appliance.benches.base import Progress, no_progress
+from appliance.benches.base import Progress, check_folder, no_progress
 from appliance.benches.corpus import publish_corpus
 from appliance.benches.datasets import BenchDocument, QuestionSet, read_question_set
 from appliance.benches.harag.base import HaragBenchSettings
 from appliance.benches.harag.dump import dump_run
 from appliance.benches.harag.facts import Prepared
-from appliance.benches.harag.figures import check_folder, save_figures
+from appliance.benches.harag.figures import save_figures
 from appliance.benches.harag.kv_sets import choose_profile, kv_sets
 from appliance.benches.harag.limits import CorpusLimit, most_tokens
 from appliance.benches.harag.measure import ask_all, warm_up
@@ -34,7 +34,7 @@ from storage.scratch import scratch_folder
 def run_harag_bench(settings: Settings, bench: HaragBenchSettings, progress: Progress = no_progress) -> HaragResult:
     """Run it; everything it stores is removed afterwards. Raises BenchRefused, and what models and disk raise."""
     data = [read_question_set(path) for path in bench.data]
-    check_folder(bench.plots)
+    check_folder(bench.plots, "--plots")
     user = Home(settings.home)
     timing_alone = has_random_weights(settings.model)
     with scratch_folder(user) as root:

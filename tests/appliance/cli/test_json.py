@@ -9,7 +9,7 @@ from tests.appliance.fixtures import QUESTION, Cli
 
 ANSWER = {"answer", "sources", "strategy", "tokens", "timing", "tiers", "plan", "warnings"}
 SOURCE = {"document", "page", "start", "end", "text", "score"}
-TOKENS = {"prompt", "reused", "computed", "generated"}
+TOKENS = {"prompt", "reused", "computed", "recomputed", "generated"}
 TIMING = {"retrieve", "load", "place", "compute", "ttft", "total"}
 TIERS = {"gpu", "pinned", "pageable", "disk", "computed"}
 ENTRY = {"path", "state", "chunks", "error", "notes"}

@@ -40,7 +40,7 @@ def test_no_documents_yet(cli: Cli) -> None:
         (["ask", QUESTION, "--collection", "nowhere"], ["'nowhere' is unknown", "default"]),
         (["ask", QUESTION, "--model", "/nonexistent"], ["/nonexistent", "no such model folder"]),
         (["ask", QUESTION, "--embedding", "/nonexistent"], ["/nonexistent"]),
-        (["ask", QUESTION, "--weights", "int4"], ["int4", "CUDA"]),
+        (["ask", QUESTION, "--weights", "int4"], ["int4", "bfloat16"]),
         (["rm", "ghost.txt"], ["no document 'ghost.txt'"]),
         (["list", "--collection", "nowhere"], ["'nowhere' is unknown", "default"]),
     ],
