@@ -152,11 +152,11 @@ class Executor:
         return final_norm(model, run_layers(model, arena, hidden, scattered, plan.tokens, layers))
 
     def _stitched(self, begun: Begun) -> Stitched | None:
-        """What the plan's selector sees; None where there is none, or no chunk to choose from."""
+        """What the plan's selector sees; None where there is none, or nothing to choose."""
         prompt, plan = begun.prompt, begun.plan
         if plan.selector is None or not prompt.chunks:
             return None
-        return Stitched(
+        stitched = Stitched(
             model=self.model,
             arena=begun.arena,
             scratch=self._scratch,
@@ -166,6 +166,7 @@ class Executor:
             facts=plan.facts,
             budget_tokens=plan.selector.budget_tokens(prompt),
         )
+        return stitched if stitched.budget_tokens and stitched.candidates().any() else None
 
     def _overtake(self, begun: Begun, ids: np.ndarray, done: np.ndarray) -> float:
         """Compute from the front what has not been placed, while the loader goes on from the end.

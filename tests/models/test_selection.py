@@ -13,7 +13,7 @@ from models.forward import contiguous_rows, next_token_logits, run_rows
 from models.placing import choose_placers
 from models.prompt import Prompt
 from models.reader import ChunkReader
-from models.selection import SELECTS, ChunkFacts
+from models.selection import SELECTS, ChunkFacts, SpreadLayers
 from models.strategies import STRATEGIES, Plan, SelectingStrategy, StrategyOptions, find_strategy
 from tests.models.conftest import load, sample_prompt
 
@@ -130,6 +130,24 @@ def test_no_chunks_at_all(llama_folder: Path) -> None:
         full = carried_out(executor, reader, prompt, find_strategy("full").plan(prompt))
         for name, select in WAYS:
             close(carried_out(executor, reader, prompt, plan_of(prompt, name, select, 0.15)).logits, full.logits)
+    finally:
+        executor.close()
+
+
+def test_a_single_exact_chunk_costs_no_selection(llama_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = load(llama_folder)
+    prompt = sample_prompt(model, 1)
+    reader = ChunkReader(model, prompt.head, "head", "f32")
+    executor = Executor(reader, choose_placers("auto"))
+    asked: list[str] = []
+    monkeypatch.setattr(SpreadLayers, "prepare", lambda *_: asked.append("prepared"))
+    try:
+        plan = find_strategy("fusion").plan(prompt, [ChunkFacts(exact=True)])
+        done = carried_out(executor, reader, prompt, plan)
+        close(done.logits, carried_out(executor, reader, prompt, find_strategy("full").plan(prompt)).logits)
+        assert (done.tokens_recomputed, asked) == (0, [])
+        carried_out(executor, reader, prompt, find_strategy("fusion", StrategyOptions(0.0)).plan(prompt))
+        assert asked == []
     finally:
         executor.close()
 
