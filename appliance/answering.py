@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from appliance.answers import AnswerEvent, AnswerFinished, AnswerText, Source
 from appliance.block_source import StoredBlocks, WantedBlock, wanted_blocks
-from appliance.choosing import Choice, first_after_head, may_take_near, through_gate, without_neighbours
+from appliance.choosing import HEAD, Choice, exact_first, may_take_near, through_gate, without_neighbours
 from appliance.engine import Engine
 from appliance.errors import NoDocuments, QuestionRefused
 from appliance.gate import Gate
@@ -19,7 +19,6 @@ from appliance.hot_set import HotSet
 from appliance.planner import ChunkCost, Planner
 from appliance.reply import Prepared, Question, Reply
 from appliance.retrieval import Hit, Retriever
-from appliance.serving_contexts import HEAD
 from models.executor import Execution
 from models.generation import generate
 from models.prompt import Prompt
@@ -178,9 +177,10 @@ class Answerer:
                 plan = mixed_plan(prompt, decision.computed, decision.overtake_after_ms)
                 return Choice(plan, without_neighbours(ordered), served, decision)
         strategy = find_strategy(served.name, served.options)
-        ordered = first_after_head(ordered) if strategy.near else without_neighbours(ordered)
+        context = self._engine.reader.context
+        ordered = exact_first(ordered, context) if strategy.near else without_neighbours(ordered)
         recorded = self._catalog.craft_scores([block.key for block in ordered]) if strategy.name == "craft" else {}
-        exact = self._engine.reader.context == HEAD
+        exact = context == HEAD
         facts = [
             ChunkFacts(exact=exact and number == 0, outside_mass=recorded.get(block.key))
             for number, block in enumerate(ordered)

@@ -10,6 +10,8 @@ from appliance.planner import Decision
 from appliance.reply import Question
 from models.strategies import STRATEGIES, Plan
 
+HEAD = "head"
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -52,9 +54,15 @@ def through_gate(gate: Gate | None, question: Question, ordered: Sequence[Wanted
     return gated(gate, question.strategy, question.options, [row.codec for row in found], near)
 
 
-def first_after_head(ordered: Sequence[WantedBlock]) -> list[WantedBlock]:
-    """The chunk right after the head is served by its own block: behind the head alone it is exact."""
-    return [replace(block, near=None) if number == 0 else block for number, block in enumerate(ordered)]
+def exact_first(ordered: Sequence[WantedBlock], context: str) -> list[WantedBlock]:
+    """The same blocks, in prompt order, with the exact prefix before neighbours; `context` is that of `row`s.
+
+    FusionRAG's alternative path (§4.1) taken to its last step, (head, chunk), at once: behind nothing but the head a
+    chunk's `head` block is exact, stored or still to be computed, and its block behind neighbours is not.
+    """
+    return [
+        replace(block, near=None) if context == HEAD and place == 0 else block for place, block in enumerate(ordered)
+    ]
 
 
 def without_neighbours(ordered: Sequence[WantedBlock]) -> list[WantedBlock]:

@@ -11,7 +11,7 @@ from typing import Any
 import xxhash
 
 # Raised when the same weights would give other numbers through this code.
-COMPUTATION_VERSION = "1"
+COMPUTATION_VERSION = "2"
 _READ_BYTES = 8 << 20
 _IGNORED = ("_name_or_path", "_commit_hash", "transformers_version", "architectures")
 
