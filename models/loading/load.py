@@ -45,8 +45,8 @@ def load_language_model(
 ) -> LanguageModel:
     """Load and check a model. Raises ModelMissing, ModelRefused or DeviceUnavailable with one line each.
 
-    `linears` is one of models.packing.LINEARS, `attention` is `auto` or `plain`. Without `remember` `digest_cache` is
-    only read.
+    `linears` is one of models.packing.LINEARS, `attention` of models.attention.ATTENTIONS. Without `remember`
+    `digest_cache` is only read.
     """
     name = folder.name
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
