@@ -165,8 +165,8 @@ def _gate(
     kept = [each.codec for each in calibration.profile.classes if each.codec.name in kl] or [REFERENCE]
     coarsest = max(kept, key=lambda codec: kl[codec.name])
     top1 = {row.name: row.top1 for row in rows}
-    turn = appliance.turns.background
-    return measure_gate(appliance.engine, prompts, documents, coarsest, top1, kl, bound, progress, turn)
+    turn, neighbours = appliance.turns.background, appliance.settings.neighbours
+    return measure_gate(appliance.engine, prompts, documents, coarsest, top1, kl, bound, progress, turn, neighbours)
 
 
 def _usable(rows: Sequence[CodecRow], refused: Mapping[str, str]) -> tuple[tuple[CodecRow, ...], dict[str, str]]:

@@ -28,12 +28,21 @@ class Rung:
 
     @property
     def label(self) -> str:
-        """`fusion 15% spread`."""
-        return " ".join(part for part in (self.strategy, f"{self.ratio:.0%}" * bool(self.ratio), self.select) if part)
+        """`fusion 15% spread`, `fusion 0%`."""
+        ratio = f"{self.ratio:.0%}" if self.strategy == "fusion" else ""
+        return " ".join(part for part in (self.strategy, ratio, self.select) if part)
 
+    def measured_over(self, near: bool) -> bool:
+        """Whether it is to be measured over blocks read behind their neighbours (`near`), or over plain ones."""
+        return self.strategy == "fusion" if near else self != NEAR_ALONE
+
+
+NEAR_ALONE = Rung("fusion", 0.0)
+"""Blocks read behind their neighbours and nothing computed again: the offline stage alone, as fast as `reuse`."""
 
 LADDER = (
     Rung("reuse"),
+    NEAR_ALONE,
     Rung("fusion", 0.15, DEFAULT_SELECT),
     Rung("fusion", 0.30, DEFAULT_SELECT),
     Rung("fusion", 0.50, DEFAULT_SELECT),
@@ -160,7 +169,8 @@ def gated(
     """
     options = options or StrategyOptions()
     if wanted != "auto":
-        named = Rung(wanted, options.ratio, options.select) if wanted == "fusion" else Rung(wanted)
+        named = Rung(wanted, options.ratio, options.select if options.ratio else None)
+        named = named if wanted == "fusion" else Rung(wanted)
         why = gate.outside(named, codecs, near)
         return Gated(wanted, options, why and f"outside the quality bound, carried out as asked for: {why}", wanted)
     if not gate.entries:

@@ -9,6 +9,7 @@ from appliance.benches.sentence_questions import CutDocument
 from appliance.engine import Engine
 from appliance.gate import DEFAULT_TOP1_BOUND, LADDER, Gate, GateEntry, Rung
 from appliance.neighbours import NeighbourSettings
+from appliance.neighbours.base import DEFAULT_NEIGHBOURS
 from models.prompt import Prompt
 from storage.codec_pair import CodecPair
 
@@ -28,13 +29,15 @@ def measure_gate(
     bound: float = DEFAULT_TOP1_BOUND,
     progress: Progress = no_progress,
     turn: Turn = nullcontext,
+    neighbours: int = DEFAULT_NEIGHBOURS,
 ) -> Gate:
     """Climb the ladder until a rung is within the bound, over plain blocks and over those read behind neighbours.
 
     `codec`: the coarsest that blocks are kept in; `codec_top1` and `codec_kl` of each codec alone, `bf16` among them.
-    `turn` is held for one prompt, or the reading of one chunk, at a time. Raises PromptTooLong, BlockRefused.
+    `turn` is held for one prompt, or the reading of one chunk, at a time. `neighbours` as in Settings: with 0 there are
+    no blocks behind them. Raises PromptTooLong, BlockRefused.
     """
-    lab = _lab(engine, prompts, documents, progress)
+    lab = _lab(engine, prompts, documents, neighbours, progress)
     references = []
     for number, prompt in enumerate(prompts):
         progress("quality gate: reading", number, len(prompts))
@@ -42,9 +45,9 @@ def measure_gate(
             references.append(lab.read(prompt))
     gate = Gate("", bound, codec_top1["bf16"], (), codec_top1, codec_kl)
     entries: list[GateEntry] = []
-    for near in (False, True) if engine.reader.context == "head" else (False,):
+    for near in (False, True) if neighbours and engine.reader.context == "head" else (False,):
         for rung in LADDER:
-            if near and rung.strategy != "fusion":
+            if not rung.measured_over(near):
                 continue
             method = Method(rung.strategy, rung.ratio, codec, rung.select, near)
             entry = _entry(rung, method, _measure(lab, prompts, references, method, progress, turn))
@@ -54,12 +57,14 @@ def measure_gate(
     return Gate("", bound, codec_top1["bf16"], tuple(entries), codec_top1, codec_kl)
 
 
-def _lab(engine: Engine, prompts: Sequence[Prompt], documents: Sequence[CutDocument], progress: Progress) -> Lab:
+def _lab(
+    engine: Engine, prompts: Sequence[Prompt], documents: Sequence[CutDocument], neighbours: int, progress: Progress
+) -> Lab:
     wanted = [chunk for prompt in prompts for chunk in prompt.chunks]
     passages = embed_passages(documents, wanted, engine.template, engine.embedding, progress, MOST_PASSAGES)
-    usual = NeighbourSettings()
-    neighbours = Neighbours(passages, usual.chooser, usual.neighbours, usual.tokens)
-    return Lab(engine, ChunkBlocks(engine, _BLOCK_BYTES), neighbours)
+    chosen = NeighbourSettings(neighbours)
+    before = Neighbours(passages, chosen.chooser, chosen.neighbours, chosen.tokens)
+    return Lab(engine, ChunkBlocks(engine, _BLOCK_BYTES), before)
 
 
 def _measure(

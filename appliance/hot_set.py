@@ -17,7 +17,8 @@ from appliance.reencoding import Reencoding
 from appliance.retrieval import Retriever
 from appliance.settings import Settings
 from appliance.turns import Turns
-from storage.catalog import Catalog
+from storage.catalog import Catalog, RankedBlock
+from storage.contexts import is_near
 from storage.home import Home
 from storage.placement import RecentPlacement, Shares, place_by_bytes, place_by_shares
 from storage.store import BlockStore, StoreSettings
@@ -45,13 +46,15 @@ class HotSet:
         self._budgets = settings.budgets
         self._neighbours = settings.neighbours
         self._engine: Engine | None = None
+        self._near = False
         self.reason = host_budgets(settings.budgets, settings.pageable_bytes)[1]
         self.log = HotnessLog(catalog, flushed=self.place)
         self.budget = DiskBudget(Home(settings.home), catalog, store, settings.disk_bytes, turns.background)
 
-    def serve(self, engine: Engine) -> None:
-        """From now on this model's blocks are the ones that count."""
-        self._engine = engine
+    def serve(self, engine: Engine, near: bool = False) -> None:
+        """From now on this model's blocks are the ones that count; of a chunk's blocks those behind neighbours (`near`)
+        where `auto` takes them."""
+        self._engine, self._near = engine, near
         if engine.model.device.type == "cuda" and (self._budgets is None or self._budgets.shares):
             # Only now it is known what the weights have left.
             granted, self.reason = device_budgets(
@@ -72,16 +75,28 @@ class HotSet:
         asked for; until the first question is counted the latest used stay."""
         if self._engine is None:
             return
-        ranked = self._catalog.ranked_blocks(self._engine.fingerprint, "self", self._engine.reader.context)
-        sizes = [(block.key, block.size_bytes) for block in ranked]
+        ranked, spare = self._ranked(self._engine)
+        sizes = [(block.key, block.size_bytes) for block in (*ranked, *spare)]
         if self._budgets is not None and self._budgets.shares:
             shares = Shares(self._budgets.gpu, self._budgets.pinned, self._budgets.pageable)
-            self._store.place_by(place_by_shares(sizes, shares))
+            self._store.place_by(place_by_shares(sizes, shares, len(ranked)))
         elif not ranked or not ranked[0].score:
             self._store.place_by(RecentPlacement())
         else:
             budgets = {tier.name: tier.state().budget_bytes for tier in self._store.tiers}
             self._store.place_by(place_by_bytes(sizes, budgets))
+
+    def _ranked(self, engine: Engine) -> tuple[list[RankedBlock], list[RankedBlock]]:
+        """The block of each chunk that `auto` loads, hottest first; and what strategies that are named may load."""
+        found = self._catalog.ranked_blocks(engine.fingerprint, "self")
+        own = [block for block in found if block.context == engine.reader.context]
+        near = [block for block in found if is_near(block.context)]
+        if not self._near:
+            return own, near
+        behind = {chunk for block in near for chunk in block.chunk_ids}
+        alone = [block for block in own if not behind.issuperset(block.chunk_ids)]
+        first = sorted((*near, *alone), key=lambda block: (-block.score, block.chunk_ids[0]))
+        return first, [block for block in own if behind.issuperset(block.chunk_ids)]
 
     def room_for(self, chunk_ids: Sequence[int], size_bytes: int) -> bool:
         """Whether the disk budget has room for a block of these chunks; colder ones may go for it."""

@@ -46,7 +46,8 @@ class LoadedModels:
         with self._loading, one_line_errors():
             if self._engine is None:
                 self._engine = open_engine(self._settings, keep=self._writable)
-                self._hot.serve(self._engine)
+                self._gate = find_gate(self._home, self._engine.fingerprint)
+                self._hot.serve(self._engine, near=self._gate.safest().strategy == "fusion")
                 if self._writable:
                     remember_memory(self._home, self._hot.memory(), self._hot.reason)
             return self._engine
@@ -62,9 +63,7 @@ class LoadedModels:
     @property
     def gate(self) -> Gate:
         """What the last calibration says `auto` may do with this model; looked up once."""
-        if self._gate is None:
-            self._gate = find_gate(self._home, self.engine.fingerprint)
-        return self._gate
+        return self._gate or find_gate(self._home, self.engine.fingerprint)
 
     @property
     def plans(self) -> bool:

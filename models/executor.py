@@ -22,7 +22,7 @@ from models.landing import BlockSource, LandingState, LayerListener, LeasedBlock
 from models.placing import PlacerChoice
 from models.prompt import Prompt
 from models.reader import ChunkReader
-from models.selection import Selected, Stitched
+from models.selection import ChunkFacts, Selected, Stitched
 from models.strategies import Origin, Plan, Segment
 from storage.blocks import EncodedBlock
 from storage.codecs import CodecPair
@@ -109,10 +109,9 @@ class Executor:
         if plan.overtake_after_ms is None:
             for segment in missing:
                 self._place(arena, segment, begun.source.compute(chunk_of(segment)), None)
+        selected = None if stitched is None else self._select(begun, stitched, prepared, ids, done)
         rows = self._last_rows(plan, loads, done)
-        selected = None
-        if stitched is not None and plan.selector is not None:
-            selected = plan.selector.choose(stitched, prepared)
+        if selected is not None:
             rows = np.union1d(rows, selected.positions)
         hidden = self._last_pass(arena, ids, rows, plan, selected)
         logits = next_token_logits(self.model, hidden)
@@ -167,6 +166,30 @@ class Executor:
             budget_tokens=plan.selector.budget_tokens(prompt),
         )
         return stitched if stitched.budget_tokens and stitched.candidates().any() else None
+
+    def _select(
+        self, begun: Begun, stitched: Stitched, prepared: torch.Tensor | None, ids: np.ndarray, done: np.ndarray
+    ) -> Selected | None:
+        """What the selector chooses; None where nothing is left to choose.
+
+        It looks at the keys of every chunk, so those that came from no block are computed first. They have seen all
+        that stands before them: computing them again changes little.
+        """
+        plan, loads = begun.plan, begun.loads
+        if plan.overtake_after_ms is not None:
+            rows = self._last_rows(plan, loads, done)
+            rows = rows[rows < stitched.end]
+            if len(rows):
+                self._last_pass(begun.arena, ids, rows, plan, None)
+                done[rows] = True
+        whole = [segment for segment in plan.segments if segment.chunk is not None and done[segment.start]]
+        computed = {segment.chunk for segment in whole}
+        known = plan.facts or [ChunkFacts()] * len(begun.prompt.chunks)
+        facts = [replace(one, exact=one.exact or number in computed) for number, one in enumerate(known)]
+        stitched = replace(stitched, facts=facts)
+        if plan.selector is None or not stitched.candidates().any():
+            return None
+        return plan.selector.choose(stitched, prepared)
 
     def _overtake(self, begun: Begun, ids: np.ndarray, done: np.ndarray) -> float:
         """Compute from the front what has not been placed, while the loader goes on from the end.

@@ -15,9 +15,9 @@ class Planner:
     def __init__(self, measured: Rates) -> None:
         self.current = CurrentRates(measured)
 
-    def decide(self, prompt: Prompt, chunks: Sequence[ChunkCost]) -> Decision:
-        """What to load and what to compute; `chunks` in prompt order."""
-        return choose(self.current.rates(), len(prompt.head), chunks, len(prompt.tail))
+    def decide(self, prompt: Prompt, chunks: Sequence[ChunkCost], again_tokens: int = 0) -> Decision:
+        """What to load and what to compute; `chunks` in prompt order, `again_tokens` as in `choose`."""
+        return choose(self.current.rates(), len(prompt.head), chunks, len(prompt.tail), again_tokens)
 
     def observe(self, decision: Decision, execution: Execution) -> None:
         """Tell it how a question went."""

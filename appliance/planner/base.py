@@ -51,7 +51,8 @@ class Decision:
 
     `forecast_ms` has the times expected: `chosen`, `load` (everything that can be loaded), `full`. Blocks that have
     not come after `overtake_after_ms` are computed as well. `load_ms` (of which `disk_ms` for reading) and `compute_ms`
-    are what the loader and the passes of the chosen plan (over `compute_tokens`) are expected to take.
+    are what the loader and the passes of the chosen plan (over `compute_tokens`) are expected to take; 0 where nothing
+    is to be learnt from what they took.
     """
 
     choice: str

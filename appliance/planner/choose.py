@@ -4,6 +4,7 @@ Cake (arXiv 2410.03065, §3) computes from the front of a context while it loads
 the prompt the two times are predicted, and the soonest wins.
 """
 
+import math
 import time
 from collections.abc import Sequence
 
@@ -18,8 +19,14 @@ LEAST_LATE_MS = 2.0
 LONGEST_WAIT_SHARE = 0.25
 
 
-def choose(rates: Rates, head_tokens: int, chunks: Sequence[ChunkCost], tail_tokens: int) -> Decision:
-    """Decide for the chunks of a prompt, in prompt order. Takes well under a millisecond for 64 chunks."""
+def choose(
+    rates: Rates, head_tokens: int, chunks: Sequence[ChunkCost], tail_tokens: int, again_tokens: int = 0
+) -> Decision:
+    """Decide for the chunks of a prompt, in prompt order. Takes well under a millisecond for 64 chunks.
+
+    Where a selector computes `again_tokens` of loaded chunks again, which it finds by a pass over the question, the
+    chunks that have blocks are all loaded or all computed.
+    """
     began = time.perf_counter()
     total = head_tokens + sum(chunk.tokens for chunk in chunks) + tail_tokens
     full_ms = rates.pass_takes_ms(total - head_tokens, head_tokens)
@@ -29,13 +36,16 @@ def choose(rates: Rates, head_tokens: int, chunks: Sequence[ChunkCost], tail_tok
     waits_ms: list[float] = []
     ahead = 0
     for first in range(len(chunks) + 1):
-        if absent[first] == sum(chunk.tokens for chunk in chunks[first:]):
+        if again_tokens and 0 < first < len(chunks):
+            for undivided in (times, passes_ms, waits_ms):
+                undivided.append(math.inf)
+        elif absent[first] == sum(chunk.tokens for chunk in chunks[first:]):
             passes_ms.append(full_ms)  # nothing to load from here on: one pass
             times.append(full_ms)
             waits_ms.append(0.0)
         else:
-            rows = absent[first] + tail_tokens
-            early_ms = rates.pass_takes_ms(ahead, head_tokens)
+            rows = absent[first] + tail_tokens + again_tokens
+            early_ms = rates.pass_takes_ms(tail_tokens if again_tokens else ahead, head_tokens)
             last_ms = rates.pass_takes_ms(rows, total - rows)
             passes_ms.append(early_ms + last_ms)
             times.append(max(early_ms, loading[first]) + last_ms)
@@ -59,7 +69,7 @@ def choose(rates: Rates, head_tokens: int, chunks: Sequence[ChunkCost], tail_tok
         forecast_ms={"chosen": times[best], "load": times[0], "full": full_ms},
         load_ms=load_ms,
         disk_ms=read_bytes / rates.disk_bytes_per_ms,
-        compute_ms=passes_ms[best],
+        compute_ms=0.0 if again_tokens else passes_ms[best],
         compute_tokens=tail_tokens + sum(chunks[n].tokens for n in computed),
         planning_ms=(time.perf_counter() - began) * 1e3,
     )

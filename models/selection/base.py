@@ -1,4 +1,4 @@
-"""The contract of a selection: which chunk tokens are computed again with the tail, once every block is placed.
+"""The contract of a selection: which chunk tokens are computed again with the tail, once every chunk is there.
 
 A selector sees the stitched prompt and names positions; the executor computes them and the whole tail in one sparse
 pass, masked by true position. It may write to slots of the arena at or after the tail (they are computed afterwards)

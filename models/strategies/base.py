@@ -42,7 +42,7 @@ class Plan:
     """Segments in prompt order, covering it without gap, and positions inside placed segments to compute again.
 
     `recompute` is ascending int64; those rows attend to everything before their true position. `selector` names more
-    of them once every block is placed; it is told `facts`, one for each chunk. Where `overtake_after_ms` is set, blocks
+    of them once every chunk is there; it is told `facts`, one for each chunk. Where `overtake_after_ms` is set, blocks
     that have not come by then are overtaken: computed with the prompt from the front while others still load from the
     end (Cake, arXiv 2410.03065); without it every load is waited for.
     """

@@ -11,14 +11,20 @@ from models.prompt import Prompt
 from models.strategies.base import NOTHING, Origin, Plan, lay_out
 
 
-def mixed_plan(prompt: Prompt, computed: Collection[int], overtake_after_ms: float) -> Plan:
-    """The plan that computes these chunks (indices into `Prompt.chunks`) and loads the others.
+def mixed_plan(
+    prompt: Prompt, computed: Collection[int], overtake_after_ms: float, loading: Plan | None = None
+) -> Plan:
+    """The plan that computes these chunks (indices into `Prompt.chunks`) and has the others from blocks.
 
-    It is called `full` where none is loaded, else `reuse`.
+    It is called `full` where none comes from a block, else as `loading`, the plan that loads them all (None: `reuse`),
+    whose selector it keeps.
     """
+    if len(computed) == len(prompt.chunks):
+        loading = Plan("full", lay_out(prompt, Origin.HEAD, Origin.BLOCK), NOTHING)
+    elif loading is None:
+        loading = Plan("reuse", lay_out(prompt, Origin.HEAD, Origin.BLOCK), NOTHING)
     segments = tuple(
         replace(segment, origin=Origin.COMPUTE) if segment.chunk in computed else segment
-        for segment in lay_out(prompt, Origin.HEAD, Origin.BLOCK)
+        for segment in loading.segments
     )
-    name = "full" if len(computed) == len(prompt.chunks) else "reuse"
-    return Plan(name, segments, NOTHING, overtake_after_ms)
+    return replace(loading, segments=segments, overtake_after_ms=overtake_after_ms)

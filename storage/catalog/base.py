@@ -157,7 +157,7 @@ class HotChunk:
 
 @dataclass(frozen=True)
 class RankedBlock:
-    """A ready block and how hot it is; `chunk_ids` are the chunks that use it, lowest first."""
+    """A ready block and how hot it is; `chunk_ids` are the chunks that use it, lowest first. `context`: contexts.py."""
 
     key: str
     size_bytes: int
@@ -166,6 +166,7 @@ class RankedBlock:
     tokens: int
     collection_id: int
     fingerprint: str
+    context: str
     chunk_ids: tuple[int, ...]
     score: float
 

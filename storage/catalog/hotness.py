@@ -113,12 +113,12 @@ class Hotness(Section):
                 (fingerprint, kind, context),
             ).fetchall()
         ranked = [
-            RankedBlock(*(*row[:7], tuple(users[row[0]]), sum(heat.get(chunk_id, 0.0) for chunk_id in users[row[0]])))
+            RankedBlock(*(*row[:8], tuple(users[row[0]]), sum(heat.get(chunk_id, 0.0) for chunk_id in users[row[0]])))
             for row in blocks
             if row[0] in users
         ]
-        near = {row[0] for row in blocks if is_near(row[7])}  # of two blocks as hot, what can be done without is last
-        ranked.sort(key=lambda block: (-block.score, block.key in near, block.chunk_ids[0], block.key))
+        # Of two blocks as hot, what can be done without is last.
+        ranked.sort(key=lambda block: (-block.score, is_near(block.context), block.chunk_ids[0], block.key))
         return ranked
 
     def refuse_codec(self, key: str, codec: str) -> bool:

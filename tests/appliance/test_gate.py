@@ -9,7 +9,7 @@ import pytest
 from appliance.calibrating import run_calibration
 from appliance.calibration import calibrated, find_calibration, save_calibration
 from appliance.errors import ApplianceError
-from appliance.gate import LADDER, Gate, GateEntry, Rung, find_gate, gate_from_json, gated
+from appliance.gate import LADDER, NEAR_ALONE, Gate, GateEntry, Rung, find_gate, gate_from_json, gated
 from appliance.service import Appliance
 from models.strategies import StrategyOptions
 from storage.codec_pair import CodecPair
@@ -24,9 +24,10 @@ TOP1 = {"bf16": 0.98, "int8": 0.98, "int4": 0.97, "int3": 0.9}
 
 def a_gate(*top1: float, near: bool = False, plain_fusion: float | None = None) -> Gate:
     """The ladder measured over int4 blocks as far as these agreements go."""
-    entries = [GateEntry(rung, near and n > 0, "int4", top1[n], 0.1, 16) for n, rung in enumerate(LADDER[: len(top1)])]
+    ladder = [rung for rung in LADDER if rung != NEAR_ALONE]
+    entries = [GateEntry(rung, near and n > 0, "int4", top1[n], 0.1, 16) for n, rung in enumerate(ladder[: len(top1)])]
     if plain_fusion is not None:
-        entries.append(GateEntry(LADDER[1], False, "int4", plain_fusion, 0.1, 16))
+        entries.append(GateEntry(ladder[1], False, "int4", plain_fusion, 0.1, 16))
     return Gate("calibrated", 0.05, 0.98, tuple(entries), TOP1, KL)
 
 
@@ -69,6 +70,18 @@ def test_blocks_that_saw_their_neighbours_count_only_where_they_are() -> None:
     assert gated(gate, "auto", near=True).name == "fusion"
     assert gated(gate, "auto", near=False).name == "full"
     assert gate.allowed(Rung("full"), ("int3",), near=False)
+
+
+def test_blocks_behind_neighbours_alone_come_before_computing_again() -> None:
+    plain = a_gate(0.90, 0.95)
+    gate = replace(plain, entries=(*plain.entries, GateEntry(NEAR_ALONE, True, "int4", 0.94, 0.1, 16)))
+    found = gated(gate, "auto", near=True)
+    assert (found.name, found.options.ratio) == ("fusion", 0.0)
+    assert gated(gate, "auto", near=False).options.ratio == 0.15
+    assert gated(gate, "fusion", StrategyOptions(0.0, "last")).reason == ""
+    poor = replace(plain, entries=(*plain.entries, GateEntry(NEAR_ALONE, True, "int4", 0.91, 0.1, 16)))
+    assert gated(poor, "auto", near=True).options.ratio == 0.15
+    assert "fusion 0% agrees with full at 91.0%" in gated(poor, "fusion", StrategyOptions(0.0, "last")).reason
 
 
 def test_without_a_calibration_nothing_is_held_back(tmp_path: Path) -> None:
@@ -119,7 +132,7 @@ def test_calibrating_measures_the_ladder_on_stored_documents(appliance: Applianc
     # Each way ends with the first rung that is within the bound, or with the last there is.
     for near in (False, True):
         way = [entry for entry in gate.entries if entry.near is near]
-        assert [entry.rung for entry in way] == list(LADDER[int(near) :])[: len(way)]
+        assert [entry.rung for entry in way] == [rung for rung in LADDER if rung.measured_over(near)][: len(way)]
         assert not any(entry.top1 >= gate.least_top1 for entry in way[:-1])
         assert way[-1].top1 >= gate.least_top1 or way[-1].rung == LADDER[-1]
     assert all(entry.rung.label in report.as_table() for entry in gate.entries)

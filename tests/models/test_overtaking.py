@@ -16,7 +16,7 @@ from models.loading import LanguageModel
 from models.placing import choose_placers
 from models.prompt import Prompt
 from models.reader import ChunkReader
-from models.strategies import find_strategy, mixed_plan
+from models.strategies import StrategyOptions, find_strategy, mixed_plan
 from storage.blocks import EncodedBlock
 from storage.tiers import Lease
 from tests.models.conftest import load, sample_prompt
@@ -127,6 +127,48 @@ def test_any_mixture_is_a_full_read(
     assert done.tokens_reused + done.tokens_computed == prompt.tokens
     assert done.load_ms + done.place_ms >= (15 if done.overtaken else 0)
     assert min(done.load_ms, done.place_ms, done.compute_ms) >= 0
+
+
+@pytest.mark.parametrize("select", ["paper", "last", "spread"])
+@pytest.mark.parametrize(("computed", "absent", "stalled"), [((), {1}, set()), ((2,), set(), {0, 3}), ((), set(), {1})])
+def test_what_reread_chunks_need_is_overtaken_too(
+    executor: Executor,
+    prompt: Prompt,
+    exact: dict[int, EncodedBlock],
+    select: str,
+    computed: tuple[int, ...],
+    absent: set[int],
+    stalled: set[int],
+) -> None:
+    """Tokens are chosen of the blocks that came; computing them again over exact blocks changes nothing."""
+    expected = full(executor, prompt)
+    executor.arena.keys.fill_(9)
+    executor.arena.values.fill_(-9)
+    source = ExactBlocks(exact, stalled, absent)
+    fusion = find_strategy("fusion", StrategyOptions(0.3, select)).plan(prompt)
+    wait_ms = 20.0 if stalled else NEVER_MS
+    done = executor.execute(prompt, mixed_plan(prompt, computed, wait_ms, fusion), source)
+    source.release()
+    executor.close()
+    torch.testing.assert_close(done.logits, expected.logits, atol=1e-4, rtol=0)
+    came = set(range(CHUNKS)) - set(computed) - absent - stalled
+    assert done.overtaken == len(stalled)
+    assert 0 < done.tokens_recomputed <= sum(len(prompt.chunks[chunk]) for chunk in came)
+    reused = len(prompt.head) + sum(len(prompt.chunks[chunk]) for chunk in came)
+    assert done.tokens_reused == reused - done.tokens_recomputed
+    assert source.leased == source.released
+
+
+def test_where_no_block_comes_nothing_is_chosen(
+    executor: Executor, prompt: Prompt, exact: dict[int, EncodedBlock]
+) -> None:
+    source = ExactBlocks(exact, set(range(CHUNKS)), set())
+    fusion = find_strategy("fusion", StrategyOptions(0.3, "spread")).plan(prompt)
+    done = executor.execute(prompt, mixed_plan(prompt, (), 10.0, fusion), source)
+    source.release()
+    executor.close()
+    torch.testing.assert_close(done.logits, full(executor, prompt).logits, atol=1e-4, rtol=0)
+    assert (done.overtaken, done.tokens_recomputed) == (CHUNKS, 0)
 
 
 def test_loads_begin_at_the_end(executor: Executor, prompt: Prompt, exact: dict[int, EncodedBlock]) -> None:

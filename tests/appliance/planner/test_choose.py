@@ -96,3 +96,15 @@ def test_the_choice_is_the_best_of_what_it_knows(known: Rates, chunks: list[Chun
     if decision.choice == "load":
         assert decision.overtake_after_ms >= decision.load_ms + late_ms - 1e-6, "a load on time is never overtaken"
     assert (decision.choice == "compute") == (len(decision.computed) == len(chunks))
+
+
+def test_what_a_selector_rereads_is_not_divided() -> None:
+    slow = replace(RATES, disk_bytes_per_ms=3e4)
+    assert choose(slow, HEAD, [ON_DISK] * 8, TAIL).choice == "split"
+    whole = choose(slow, HEAD, [ON_DISK] * 8, TAIL, again_tokens=100)
+    assert whole.choice in ("load", "compute")
+    usual, again = (choose(RATES, HEAD, [ON_DISK] * 8, TAIL, tokens) for tokens in (0, 100))
+    assert (usual.choice, again.choice) == ("load", "load")
+    assert again.forecast_ms["load"] > usual.forecast_ms["load"]
+    assert again.forecast_ms["full"] == usual.forecast_ms["full"]
+    assert (again.compute_tokens, again.compute_ms) == (usual.compute_tokens, 0.0)
