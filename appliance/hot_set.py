@@ -13,10 +13,12 @@ from appliance.hotness import HotnessLog
 from appliance.idle import IdleJob, missing_kv
 from appliance.ingest import KvIngest
 from appliance.neighbours import Neighbouring, NeighbourSettings, neighbour_job
+from appliance.preloading import preload
 from appliance.reencoding import Reencoding
 from appliance.retrieval import Retriever
 from appliance.settings import Settings
 from appliance.turns import Turns
+from storage.buffers import capacity_bytes
 from storage.catalog import Catalog, RankedBlock
 from storage.contexts import is_near
 from storage.home import Home
@@ -76,7 +78,7 @@ class HotSet:
         if self._engine is None:
             return
         ranked, spare = self._ranked(self._engine)
-        sizes = [(block.key, block.size_bytes) for block in (*ranked, *spare)]
+        sizes = [(block.key, capacity_bytes(block.size_bytes)) for block in (*ranked, *spare)]
         if self._budgets is not None and self._budgets.shares:
             shares = Shares(self._budgets.gpu, self._budgets.pinned, self._budgets.pageable)
             self._store.place_by(place_by_shares(sizes, shares, len(ranked)))
@@ -105,8 +107,8 @@ class HotSet:
     def idle_jobs(
         self, open_kv: Callable[[], KvIngest], engine: Callable[[], Engine], retriever: Callable[[], Retriever]
     ) -> list[IdleJob]:
-        """Missing KV first, then what was counted, what is to be encoded again, chunks to be read behind their
-        neighbours, and what is over the budget."""
+        """Missing KV first, then what was counted, what memory is to hold, what is to be encoded again, chunks to be
+        read behind their neighbours, and what is over the budget."""
 
         def reencode(stop: threading.Event) -> str | None:
             loaded = engine()
@@ -122,8 +124,14 @@ class HotSet:
             self.place()
             return failure
 
+        def fetch_hot(stop: threading.Event) -> str | None:
+            if self._engine is not None:
+                ranked = self._ranked(self._engine)[0]
+                preload(self._catalog, self._store, ranked, self._turns.let_questions_by, stop)
+            return None
+
         def neighbouring() -> Neighbouring:
             parts = (self._catalog, self._store, engine(), self._turns, retriever().index, self.budget.room_for)
             return Neighbouring(*parts, NeighbourSettings(self._neighbours))
 
-        return [missing_kv(open_kv), rank, reencode, neighbour_job(neighbouring), self.budget.job]
+        return [missing_kv(open_kv), rank, fetch_hot, reencode, neighbour_job(neighbouring), self.budget.job]

@@ -90,6 +90,10 @@ class BlockStore:
         """The tier a load would find the block in now: what a planner wants to know. Takes no lease."""
         return self._serving.stack.where(row.key)
 
+    def lags(self, key: str) -> bool:
+        """Whether a block lies in a slower tier than it deserves: the next load moves it."""
+        return self._serving.stack.lags(key)
+
     @property
     def tiers(self) -> tuple[Tier, ...]:
         """`gpu`, `pinned`, `pageable`."""

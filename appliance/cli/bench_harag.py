@@ -42,6 +42,11 @@ def _shares(_context: click.Context, _parameter: click.Parameter, text: str) -> 
 @click.option("--answers", default=128, show_default=True, help="Measured questions that are answered, for quality.")
 @click.option("--thresholds", is_flag=True, help="Also the paper's other settings of its thresholds.")
 @click.option("--codecs", metavar="A,B,C,D", help="Of harag_measured, hottest first; default: as calibrated.")
+@click.option(
+    "--preload/--no-preload",
+    default=True,
+    help="Begin harag_measured with what is hot in its tiers, as idle work leaves it; else with all on disk.",
+)
 @click.option("--plots", type=click.Path(path_type=Path), help="Draw the paper's Figures 10 to 16 into this folder.")
 @click.option("--dump", type=click.Path(path_type=Path), help="Write ids, spans, answers, times here.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
@@ -56,6 +61,7 @@ def harag(
     answers: int,
     thresholds: bool,
     codecs: str | None,
+    preload: bool,
     plots: Path | None,
     dump: Path | None,
     as_json: bool,
@@ -67,7 +73,7 @@ def harag(
 
     pairs = tuple(CodecPair.named(name.strip()) for name in codecs.split(",")) if codecs else ()
     chosen = HaragBenchSettings(
-        data, questions, top_k, chunk_tokens, budget_shares, chunks, answers, thresholds, pairs, plots, dump
+        data, questions, top_k, chunk_tokens, budget_shares, chunks, answers, thresholds, pairs, preload, plots, dump
     )
     with stage_bar() as progress:
         result = run_harag_bench(current_settings(), chosen, progress)

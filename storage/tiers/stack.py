@@ -60,6 +60,11 @@ class TierStack:
                 return tier.name
         return DISK
 
+    def lags(self, key: str) -> bool:
+        """Whether the block lies in a slower tier than it deserves, or on disk though it deserves one."""
+        order = [*(tier.name for tier in self.tiers), DISK]
+        return order.index(self._placement.tier_of(key)) < order.index(self.where(key))
+
     def destination(self, key: str) -> Destination:
         """Memory to read a block into that is in no tier."""
         placement = self._placement

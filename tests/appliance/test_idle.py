@@ -38,7 +38,9 @@ def test_waiting_kv_is_computed(appliance: Appliance, sample_files: Path, reads:
     appliance.start_idle_work()  # once is enough
     wait_for(lambda: without_kv(appliance) == 0)
     assert len(reads) == len(set(reads)) == report.chunks
-    assert appliance.answer(QUESTION, strategy="reuse", max_new_tokens=8).tiers == {"disk": 4}
+    tiers = appliance.answer(QUESTION, strategy="reuse", max_new_tokens=8).tiers
+    assert sum(tiers.values()) == 4
+    assert tiers.keys() <= {"disk", "pageable"}  # idle work goes on, and brings what was asked for to memory
     assert appliance.answer(QUESTION, strategy="full", max_new_tokens=8).answer_ids == expected
 
 
@@ -54,7 +56,7 @@ def test_off_is_never_computed_ahead(appliance: Appliance, sample_files: Path, r
     report = appliance.ingest([sample_files / "pump.txt"], kv="off")
     other = appliance.ingest([sample_files / "rules.md"], kv="idle")
     appliance.start_idle_work()
-    wait_for(lambda: len(reads) == other.chunks)
+    wait_for(lambda: len(ready_blocks(appliance.settings.home)) == other.chunks)
     appliance.close()
     assert len(reads) == other.chunks
     assert len(ready_blocks(appliance.settings.home)) == other.chunks

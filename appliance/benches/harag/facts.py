@@ -8,7 +8,7 @@ from appliance.benches.bandwidth import disk_read_bytes_per_s
 from appliance.benches.base import machine_facts
 from appliance.benches.datasets import QuestionSet
 from appliance.benches.device_rates import gpu_rates
-from appliance.benches.harag.base import ALL_TIERS, ANSWER_TOKENS, HARAG_MEASURED, SEED, HaragBenchSettings
+from appliance.benches.harag.base import ALL_TIERS, ANSWER_TOKENS, HARAG_MEASURED, SEED, HaragBenchSettings, SystemSpec
 from appliance.benches.harag.kv_sets import ChosenProfile
 from appliance.benches.harag.limits import CorpusLimit
 from appliance.benches.harag.stores import Codecs, StoredSets
@@ -40,8 +40,7 @@ class Prepared:
     def facts(self, retrieve_ms_mean: float, answered: int) -> dict[str, Any]:
         """For `--json` and the table."""
         workload, engine = self.workload, self.engine
-        spec = next(spec for spec in self.bench.systems if spec.name == HARAG_MEASURED)
-        placement = self.maker.placement(spec, self.bench)
+        placement = self.maker.placement(spec_of(self.bench), self.bench)
         bf16 = [self.home.blocks / row.file for row in list(self.stored.rows["bf16"].values())[: self.bench.top_k]]
         names = sorted({row.codec for rows in self.stored.rows.values() for row in rows.values()})
         pairs = [CodecPair.named(name) for name in names]
@@ -65,6 +64,7 @@ class Prepared:
             },
             "skew": skew_of(workload, placement.tier_of),
             "profile": {"source": self.chosen.source, **self.chosen.profile.as_json()},
+            "preloaded": spec_of(self.bench).preloads,
             "budgets": {
                 "shares_percent": dict(zip(ALL_TIERS, self.bench.budget_shares, strict=True)),
                 "blocks": dict(placement.budget_blocks),
@@ -91,9 +91,16 @@ class Prepared:
         if self.stored.refused:
             first = next(iter(self.stored.refused.values()))
             found.append(f"{len(self.stored.refused)} blocks are kept in bf16, their codec cannot hold them: {first}")
+        if spec_of(bench).preloads:
+            found.append(f"{HARAG_MEASURED} begins with what was hot while learning in its tiers, the others on disk")
         if self.limit.timing_alone:
             found.append("random weights: timing alone, nothing is answered and no codec's quality is measured")
         return tuple(found)
+
+
+def spec_of(bench: HaragBenchSettings, name: str = HARAG_MEASURED) -> SystemSpec:
+    """The system of this name."""
+    return next(spec for spec in bench.systems if spec.name == name)
 
 
 def _set_facts(rows: Mapping[str, BlockRow]) -> dict[str, Any]:

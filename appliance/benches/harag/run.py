@@ -72,7 +72,7 @@ def _run(
     sets = kv_sets(workload, chosen.profile, bench)
     check_room(home, need_bytes(engine, workload.ids, sets))
     stored = store_sets(engine, home, workload.ids, sets, progress)
-    maker = SystemMaker(engine, home, catalog, stored, [key for key, _ in workload.ranked()])
+    maker = SystemMaker(engine, home, catalog, stored, workload.ranked())
     prepared = Prepared(bench, engine, home, mixed, workload, chosen, sets, stored, maker, limit)
     turborag = TurboRag(engine.reader, home.blocks, stored.rows["bf16"])
     warm_up(engine, workload, maker, turborag, sets)

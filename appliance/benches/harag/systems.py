@@ -111,9 +111,9 @@ class SystemMaker:
     """Makes systems over the same files. Each has tiers of its own, and begins with everything on disk."""
 
     def __init__(
-        self, engine: Engine, home: Home, catalog: Catalog, stored: StoredSets, ranking: Sequence[str]
+        self, engine: Engine, home: Home, catalog: Catalog, stored: StoredSets, ranking: Sequence[tuple[str, float]]
     ) -> None:
-        """`ranking`: all keys, hottest first, as learned."""
+        """`ranking`: all keys and how often each was used while learning, hottest first."""
         self._engine = engine
         self._home = home
         self._catalog = catalog
@@ -129,12 +129,16 @@ class SystemMaker:
         budgets = {tier: _largest_bytes(rows.values(), blocks) for tier, blocks in placement.budget_blocks.items()}
         system = self._stored_system(spec.name, spec.kv_set, budgets)
         system.store.place_by(placement)
+        if spec.preloads:
+            for key, uses in self._ranking:
+                if uses and system.store.lags(key):
+                    system.store.load(rows[key]).release()
         return system
 
     def placement(self, spec: SystemSpec, bench: HaragBenchSettings) -> RankedPlacement:
         """HA-RAG's Algorithm 2 over the learned ranking."""
         rows = self._stored.rows[spec.kv_set]
-        return place_by_shares([(key, rows[key].size_bytes) for key in self._ranking], bench.shares(spec.tiers))
+        return place_by_shares([(key, rows[key].size_bytes) for key, _ in self._ranking], bench.shares(spec.tiers))
 
     def from_disk(self, kv_set: str) -> StoredSystem:
         """A set without any tier, for warming up and for quality: a block's bytes are the same in every tier."""
