@@ -42,6 +42,7 @@ def _ratios(_context: click.Context, _parameter: click.Parameter, text: str) -> 
 @click.option("--answers", default=64, show_default=True, help="Questions that every method also answers itself.")
 @click.option("--exact-first/--no-exact-first", default=True, help="A prompt's first chunk keeps its exact block.")
 @click.option("--cold", is_flag=True, help="Blocks from files, past the page cache, instead of from memory.")
+@click.option("--against", metavar="bf16|int8|int4", help="Compare with these weights' full; default: those measured.")
 @click.option("--plots", type=click.Path(path_type=Path), help="Draw quality against ratio and time into this folder.")
 @click.option("--dump", type=click.Path(path_type=Path), help="Write ids, spans, answers, logits, times here.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
@@ -59,6 +60,7 @@ def quality(
     answers: int,
     exact_first: bool,
     cold: bool,
+    against: str | None,
     plots: Path | None,
     dump: Path | None,
     as_json: bool,
@@ -83,6 +85,7 @@ def quality(
         answers=answers,
         exact_first=exact_first,
         cold=cold,
+        against=against,
         plots=plots,
         dump=dump,
     )

@@ -7,6 +7,7 @@ import torch
 
 from appliance.benches.base import BenchRefused, check_folder
 from appliance.neighbours import NeighbourSettings
+from models.loading import WEIGHTS
 from models.scoring import Divergence
 from models.selection import SELECTS
 from models.strategies import DEFAULT_RATIO, STRATEGIES
@@ -57,7 +58,8 @@ class QualityBenchSettings:
     `answers`: the first so many questions are also answered greedily by every method. `exact_first`: the first chunk of
     a prompt takes its block behind the head alone, which is exact there. `neighbour_tokens`: what neighbours of a chunk
     may take together. `memory_bytes`: the most that blocks take in memory. `cold`: blocks lie in files, read past the
-    page cache. Raises BenchRefused.
+    page cache. `against`: the model with its weights kept so is what all is compared with, `full` too, instead of the
+    model as it is measured. Raises BenchRefused.
     """
 
     data: tuple[Path, ...]
@@ -74,6 +76,7 @@ class QualityBenchSettings:
     answers: int = 64
     exact_first: bool = True
     cold: bool = False
+    against: str | None = None
     plots: Path | None = None
     dump: Path | None = None
     memory_bytes: int = MEMORY_BYTES
@@ -90,6 +93,7 @@ class QualityBenchSettings:
         _known("--strategies", self.strategies, known)
         _known("--select", self.selects, tuple(SELECTS))
         _known("--chooser", (self.chooser,), CHOOSERS)
+        _known("--against", (self.against or "bf16",), WEIGHTS)
         for pair in self.codecs:
             _known("--codecs", (pair.keys, pair.values), tuple(CODECS))
         if any(not 0 <= ratio <= 1 for ratio in self.ratios):

@@ -51,7 +51,9 @@ class Lab:
         answer_tokens: int = ANSWER_TOKENS,
         exact_first: bool = True,
         keep_logits: bool = False,
+        against: Engine | None = None,
     ) -> None:
+        """`against`: another engine of the same model whose `full` all is compared with, instead of this one's."""
         self._engine = engine
         self._executor = engine.executor
         self._blocks = blocks
@@ -60,12 +62,13 @@ class Lab:
         self._answer_tokens = answer_tokens
         self._exact_first = exact_first and engine.reader.context == "head"
         self._keep_logits = keep_logits
+        self._against = None if against is None else Lab(against, blocks, neighbours, None, answer_tokens)
 
     def ask(self, prompt: Prompt, methods: Sequence[Method], answer: bool, turn: int = 0) -> Measured:
         """Every method on one prompt; `turn` rotates their order. Raises PromptTooLong, BlockRefused."""
-        reference = self.read(prompt)
-        others = [method for method in methods if method.name != FULL]
-        found = {method: reference.outcome for method in methods if method.name == FULL}
+        reference = (self._against or self).read(prompt)
+        given = {method: reference.outcome for method in methods if method.name == FULL and self._against is None}
+        found, others = dict(given), [method for method in methods if method not in given]
         for place in range(len(others)):
             method = others[(place + turn) % len(others)]
             found[method] = self.measure(prompt, reference, method, answer)
@@ -86,7 +89,9 @@ class Lab:
 
     def measure(self, prompt: Prompt, reference: Reference, method: Method, answer: bool) -> Outcome:
         """One method on a prompt that `full` has read."""
-        source = self._shelf.source(self._placed(prompt, method))
+        source: BlockSource = ComputedSource(self._engine.reader, prompt.chunks)
+        if method.codec is not None:
+            source = self._shelf.source(self._placed(prompt, method))
         options = StrategyOptions(method.ratio, method.select or DEFAULT_SELECT)
         plan = find_strategy(method.strategy, options).plan(prompt, self._facts(prompt, method))
         execution, ttft_ms = self._execute(prompt, plan, source)

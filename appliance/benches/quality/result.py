@@ -92,7 +92,8 @@ class QualityResult:
                 f" against the data's ({first.n_gold}); blocks from {facts['tier']}",
                 f"near: blocks read behind at most {facts['neighbours']} neighbours, chosen by {facts['chooser']} of"
                 f" {facts['passages']} passages",
-                f"{facts['model']}, {machine_line(facts['machine'])}",
+                f"{facts['model']}, weights {facts['weights']} against {facts['against']},"
+                f" {machine_line(facts['machine'])}",
             )
         )
 

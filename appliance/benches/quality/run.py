@@ -1,6 +1,7 @@
 """Running the lab, step by step: questions, corpus, blocks as they are needed, every method in turns."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from appliance.benches.base import BenchRefused, Progress, machine_facts, median, no_progress
@@ -24,10 +25,13 @@ def run_quality_bench(
 ) -> QualityResult:
     """Run it; what it writes for `cold` is removed afterwards. Raises ApplianceError, and what loading raises."""
     engine = open_engine(settings)
+    against = None if bench.against is None else open_engine(replace(settings, weights=bench.against))
     try:
         if engine.reader.context != "head" and bench.chooser != "none":
             raise BenchRefused("chunks are read alone here, so none has neighbours: choose --chooser none")
-        engine.warm()
+        for each in (engine, against):
+            if each is not None:
+                each.warm()
         starts = engine.template.token_starts
         asked = read_questions(bench.data, bench.questions, starts, settings.chunk_tokens)
         limit = min(bench.prompt_tokens, engine.model.window - bench.answer_tokens)
@@ -35,10 +39,12 @@ def run_quality_bench(
         passages = _corpus(engine, settings, bench, prompts, progress)
         direct, device = engine.direct_reads, str(engine.model.device)
         with one_line_errors(), open_shelf(Home(settings.home), bench.cold, direct, device) as shelf:
-            measured = _measure(engine, bench, prompts, passages, shelf, progress)
+            measured = _measure((engine, against), bench, prompts, passages, shelf, progress)
             tier = shelf.tier
     finally:
-        engine.close()
+        for each in (engine, against):
+            if each is not None:
+                each.close()
     rows = rows_of(measured, [one.question.answers for one in prompts])
     result = QualityResult(rows, {**_facts(engine, bench, prompts, passages), "tier": tier})
     if bench.dump is not None:
@@ -64,7 +70,7 @@ def _corpus(
 
 
 def _measure(
-    engine: Engine,
+    engines: tuple[Engine, Engine | None],
     bench: QualityBenchSettings,
     prompts: Sequence[QualityPrompt],
     passages: Passages,
@@ -72,9 +78,11 @@ def _measure(
     progress: Progress,
 ) -> list[Measured]:
     """All questions; the first is asked once more beforehand, uncounted, so that every path is warm."""
+    engine, against = engines
     blocks = ChunkBlocks(engine, bench.memory_bytes)
     neighbours = Neighbours(passages, bench.chooser, bench.neighbours, bench.neighbour_tokens)
-    lab = Lab(engine, blocks, neighbours, shelf, bench.answer_tokens, bench.exact_first, bench.dump is not None)
+    kept = bench.dump is not None
+    lab = Lab(engine, blocks, neighbours, shelf, bench.answer_tokens, bench.exact_first, kept, against)
     methods, measured = bench.methods(), list[Measured]()
     lab.ask(prompts[0].prompt, methods, answer=False)
     for number, one in enumerate(prompts):
@@ -106,6 +114,8 @@ def _facts(
         "passages_of_data": passages.of_documents,
         "passages_most": LARGEST_CORPUS,
         "model": engine.model.name,
+        "weights": engine.choices["weights"],
+        "against": bench.against or engine.choices["weights"],
         "fingerprint": engine.fingerprint,
         "context": engine.reader.context,
         **{name: engine.choices[name] for name in ("dtype", "placer", "linears", "attention", "reads")},
