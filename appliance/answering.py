@@ -93,7 +93,10 @@ class Answerer:
         yield AnswerFinished(reply.answer(unkept))
 
     def prepare(self, question: Question, collection: CollectionRow) -> Prepared:
-        """Retrieve and plan. Raises QuestionRefused, NoDocuments, EmbeddingMismatch, UnknownStrategy."""
+        """Retrieve and plan.
+
+        Raises QuestionRefused, NoDocuments, UnknownDocument, EmbeddingMismatch, UnknownStrategy.
+        """
         self._check(question, collection)
         hits, wanted, retrieve_ms = self._retrieve(question, collection)
         prompt = self._prompt(question, wanted)
@@ -164,18 +167,6 @@ class Answerer:
     def _choose(self, question: Question, prompt: Prompt, ordered: list[WantedBlock]) -> Choice:
         """What to carry out: what was named, or for `auto` what the planner decides within the quality gate."""
         served = through_gate(self._gate, question, ordered)
-        if question.strategy == "auto" and self._planner is not None:
-            costs = [
-                ChunkCost(len(wanted.token_ids))
-                if wanted.row is None
-                else ChunkCost(len(wanted.token_ids), wanted.row.size_bytes, self._store.where(wanted.row))
-                for wanted in ordered
-            ]
-            decision = self._planner.decide(prompt, costs)
-            # Reading everything again is within any bound, whatever the gate says.
-            if served.name == "reuse" or decision.choice == "compute":
-                plan = mixed_plan(prompt, decision.computed, decision.overtake_after_ms)
-                return Choice(plan, without_neighbours(ordered), served, decision)
         strategy = find_strategy(served.name, served.options)
         context = self._engine.reader.context
         ordered = exact_first(ordered, context) if strategy.near else without_neighbours(ordered)
@@ -185,7 +176,20 @@ class Answerer:
             ChunkFacts(exact=exact and number == 0, outside_mass=recorded.get(block.key))
             for number, block in enumerate(ordered)
         ]
-        return Choice(strategy.plan(prompt, facts), ordered, served)
+        plan = strategy.plan(prompt, facts)
+        if question.strategy == "auto" and self._planner is not None:
+            again_tokens = 0 if plan.selector is None else plan.selector.budget_tokens(prompt)
+            decision = self._planner.decide(prompt, [self._cost(block) for block in ordered], again_tokens)
+            # Reading everything again is within any bound, whatever the gate says.
+            if served.name != "full" or decision.choice == "compute":
+                plan = mixed_plan(prompt, decision.computed, decision.overtake_after_ms, plan)
+                return Choice(plan, ordered, served, decision)
+        return Choice(plan, ordered, served)
+
+    def _cost(self, wanted: WantedBlock) -> ChunkCost:
+        """What loading this chunk's block is planned with."""
+        tokens, served = len(wanted.token_ids), wanted.served
+        return ChunkCost(tokens) if served is None else ChunkCost(tokens, served.size_bytes, self._store.where(served))
 
     def _source(self, collection: str, ordered: list[WantedBlock]) -> StoredBlocks:
         parts = (self._engine, self._catalog, self._store, collection, ordered)
@@ -193,7 +197,7 @@ class Answerer:
 
     def _retrieve(self, question: Question, collection: CollectionRow) -> tuple[list[Hit], list[WantedBlock], float]:
         """Hits best first, their chunks with ids and block rows, and the time since the question arrived."""
-        hits = self._retriever.search(collection.id, question.text, question.top_k)
+        hits = self._retriever.search(collection.id, question.text, question.top_k, documents=question.documents)
         if not hits:
             raise NoDocuments(f"collection {collection.name!r} holds no documents yet: ingest some first")
         chunks = self._catalog.chunks([hit.chunk_id for hit in hits])

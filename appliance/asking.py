@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from appliance.answering import Answerer
@@ -30,7 +30,10 @@ from storage.store import BlockStore
 
 @dataclass(frozen=True)
 class Asked:
-    """What `Appliance.ask` was given. Raises ApplianceError for what no model is needed to refuse."""
+    """What `Appliance.ask` was given; `documents` are ids of those that the question is about.
+
+    Raises ApplianceError for what no model is needed to refuse.
+    """
 
     question: str
     collection: str = DEFAULT_COLLECTION
@@ -39,6 +42,7 @@ class Asked:
     max_new_tokens: int = DEFAULT_MAX_NEW_TOKENS
     ratio: float = DEFAULT_RATIO
     select: str = DEFAULT_SELECT
+    documents: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if not 1 <= self.top_k <= LARGEST_TOP_K:
@@ -91,6 +95,7 @@ class Asking:
             asked.max_new_tokens,
             time.perf_counter(),
             options=asked.options,
+            documents=tuple(asked.documents),
         )
         with one_line_errors():
             row = find_collection(self._catalog, asked.collection)

@@ -26,6 +26,7 @@ from models.loading import (
 from models.placing import choose_placers
 from models.prompt import CHUNK_TEMPLATE, PromptTemplate, starts_of, text_tokenizer
 from models.reader import ChunkReader
+from models.stepping import choose_steps
 from models.strategies import find_strategy
 from storage.blocks import block_key
 from storage.direct_reads import probe_direct_reads
@@ -100,6 +101,7 @@ def open_engine(settings: Settings, *, for_timing: bool = False, keep: bool = Tr
     template = PromptTemplate(model.tokenizer, model.name)
     head = ",".join(str(token) for token in template.head)
     fingerprint = digest_fields([model.identity, head, CHUNK_TEMPLATE])
+    decoding = choose_steps(settings.decoding, model)
     profile = choose_profile(settings.profile, home, fingerprint)
     reader = ChunkReader(model, template.head, settings.context, profile.coldest.name)
     placers = choose_placers(settings.placer, device)
@@ -114,6 +116,7 @@ def open_engine(settings: Settings, *, for_timing: bool = False, keep: bool = Tr
         "placer": f"{placers.placers[0].name}: {placers.reason}",
         "linears": f"{model.linears.name}: {model.linears.reason}",
         "attention": f"{model.attention.name}: {model.attention.reason}",
+        "decoding": f"{decoding.name}: {decoding.reason}",
         "reads": f"{'direct' if direct else 'buffered'}: {why_direct}",
         "codec": f"{profile.coldest}: {profile.classes[-1].reason}",
         "profile": json.dumps(profile.as_json()),

@@ -26,6 +26,7 @@ class Question:
     arrived_s: float  # time.perf_counter() when it came
     without_kv: bool = False  # as if no chunk had KV (benches)
     options: StrategyOptions = field(default_factory=StrategyOptions)
+    documents: tuple[str, ...] = ()  # ids of those that it is about: half of the chunks come from them
 
 
 @dataclass(frozen=True)

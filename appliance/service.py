@@ -5,7 +5,6 @@ Every error that leaves this object is an `ApplianceError` whose message is one 
 
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -13,21 +12,13 @@ from typing import Any, Self
 
 from appliance.answers import Answer, AnswerEvent, AnswerFinished, AnswerStarted, AnswerText, Source
 from appliance.asking import Asked, Asking
-from appliance.collection_names import check_collection_name, find_collection
+from appliance.collection_names import find_collection
 from appliance.engine import Engine
 from appliance.errors import ApplianceError, UnknownDocument
 from appliance.hot_set import HotSet, store_settings
 from appliance.idle import IdleWork
-from appliance.ingest import (
-    DocumentEntry,
-    DocumentIngest,
-    IngestEstimate,
-    IngestProgress,
-    IngestReport,
-    KvIngest,
-    KvWork,
-    estimate,
-)
+from appliance.ingest import DocumentEntry, IngestEstimate, IngestProgress, IngestReport
+from appliance.ingesting import Ingesting
 from appliance.listing import DocumentSummary, summarise
 from appliance.loaded import LoadedModels
 from appliance.one_line import one_line_errors
@@ -43,7 +34,7 @@ from appliance.settings import (
 from appliance.status import read_status
 from appliance.turns import Turns
 from models.strategies import DEFAULT_RATIO, DEFAULT_SELECT
-from storage.catalog import Catalog, CollectionRow
+from storage.catalog import Catalog
 from storage.errors import HomeBusy, UnknownRow
 from storage.home import Home
 from storage.lock import HomeLock
@@ -64,7 +55,7 @@ class Appliance:
         self._models = LoadedModels(settings, catalog, self.hot, self.writable)
         self._asking = Asking(settings, catalog, self.store, self._models, self.hot, self.turns, self.writable)
         self._lock = lock
-        self._ingesting = threading.Lock()
+        self._ingesting = Ingesting(settings, catalog, self.store, self._models, self.hot, self.turns)
         self._idle: IdleWork | None = None
 
     @classmethod
@@ -143,33 +134,30 @@ class Appliance:
         Bad files are entries of the report, the others go in. A full disk ends the run with its `error` set; what is
         durable stays. Raises ApplianceError where nothing can be done at all.
         """
-        check_collection_name(collection)
-        tell = progress or (lambda _: None)
-        with self._ingesting, one_line_errors():
-            engine = self.engine
-            began = time.perf_counter()  # loading the models is no part of reading documents
-            row = self._begin_collection(collection)
-            work = KvWork()
-            files = DocumentIngest(self.home, self.catalog, self.store, engine, self.turns)
-            entries, error = files.run(paths, row, kv, tell), files.error
-            if kv == "now" and error is None:
-                blocks = self._open_kv()
-                work = blocks.run(blocks.pending(("now",), row.id), tell)
-                error = work.error
-            if self._idle is not None:
-                self._idle.wake()
-        chunks = sum(entry.chunks for entry in entries if entry.state == "ready")
-        seconds = time.perf_counter() - began
-        model_seconds = work.model_seconds + files.embedding_seconds
-        return IngestReport(
-            tuple(entries), chunks, work.bytes, seconds, work.tokens, model_seconds, error, work.no_room
-        )
+        report = self._ingesting.ingest(paths, collection, kv, progress)
+        if self._idle is not None:
+            self._idle.wake()
+        return report
+
+    def attach(
+        self,
+        paths: Sequence[Path],
+        collection: str = DEFAULT_COLLECTION,
+        progress: Callable[[IngestProgress], None] | None = None,
+    ) -> IngestReport:
+        """Read files to ask about at once: `document_ids` of the report is what `ask` takes as `documents`.
+
+        No KV is computed ahead: the first question computes the chunks it needs and keeps their blocks, idle work does
+        the rest. A document that was there keeps what was asked for its KV. Errors are those of `ingest`.
+        """
+        report = self._ingesting.ingest(paths, collection, "idle", progress, keeps_kv=True)
+        if self._idle is not None:
+            self._idle.wake()
+        return report
 
     def estimate(self, paths: Sequence[Path], collection: str = DEFAULT_COLLECTION, kv: str = "now") -> IngestEstimate:
         """What ingesting would cost; stores nothing. `open_and_estimate` does it without opening the folder."""
-        check_collection_name(collection)
-        with one_line_errors():
-            return estimate(paths, self.engine, self.catalog, self.settings, collection, kv)
+        return self._ingesting.estimate(paths, collection, kv)
 
     def ask(
         self,
@@ -181,12 +169,15 @@ class Appliance:
         stop: threading.Event | None = None,
         ratio: float = DEFAULT_RATIO,
         select: str = DEFAULT_SELECT,
+        documents: Sequence[str] = (),
     ) -> Iterator[AnswerEvent]:
         """Events of one answer (see answers.py). Closing the stream, or setting `stop`, ends the model's work.
 
-        Several threads may ask at once. `ratio` and `select` are StrategyOptions. Raises Busy where too many wait.
+        `documents` are ids of those that the question is about: at least half of the `top_k` chunks come from them.
+        Several threads may ask at once. `ratio` and `select` are StrategyOptions. Raises Busy where too many wait,
+        UnknownDocument for a document that the collection does not have.
         """
-        asked = Asked(question, collection, strategy, top_k, max_new_tokens, ratio, select)
+        asked = Asked(question, collection, strategy, top_k, max_new_tokens, ratio, select, documents)
         try:
             yield from self._asking.ask(asked, stop, None if self._idle is None else self._idle.soon)
         finally:
@@ -239,7 +230,7 @@ class Appliance:
         """Compute waiting KV (`--kv idle`, and what a kill left) while no question is asked. Safe to repeat."""
         if self._idle is None and self.writable:
             self.store.set_missing_aside()
-            jobs = self.hot.idle_jobs(self._open_kv, lambda: self.engine, lambda: self.retriever)
+            jobs = self.hot.idle_jobs(self._ingesting.open_kv, lambda: self.engine, lambda: self.retriever)
             self._idle = IdleWork(jobs, self.catalog.count)
 
     def close(self) -> None:
@@ -270,15 +261,6 @@ class Appliance:
             self._idle.soon()
         elif self.writable:
             self.hot.log.flush_when_full()
-
-    def _open_kv(self) -> KvIngest:
-        return KvIngest(self.catalog, self.store, self.engine, self.turns, self.hot.room_for)
-
-    def _begin_collection(self, name: str) -> CollectionRow:
-        embedding = self.engine.embedding
-        return self.catalog.ensure_collection(
-            name, embedding.fingerprint, embedding.dimensions, self.settings.chunk_tokens
-        )
 
 
 __all__ = [

@@ -40,8 +40,8 @@ class Settings:
     """One process's choices. `model` and `embedding` are a folder, or a hub name the user asked for.
 
     `budgets` are those of the memory tiers; None means from what is free (appliance/budgets.py), of which
-    `pageable_bytes` replaces the pageable part. `placer`, `linears`,
-    `attention`, `scheduling` and `direct_reads` force the slow twins (`plain` and False). `context`: of new blocks.
+    `pageable_bytes` replaces the pageable part. `placer`, `linears`, `attention`, `decoding`, `scheduling` and
+    `direct_reads` force the slow twins (`plain` and False). `context`: of new blocks.
     `profile` says which codec a block gets by how hot it is: `measured`, `paper`, or a codec pair for all
     (`int8`, `int4+int8`). `disk_bytes` is the most that KV may take on disk; None means half of what is free.
     So many `neighbours` stand before a chunk when it is read once more for `fusion` (0: it is not).
@@ -57,6 +57,7 @@ class Settings:
     placer: str = "auto"
     linears: str = "auto"
     attention: str = "auto"
+    decoding: str = "auto"
     scheduling: str = "auto"
     direct_reads: bool = True
     pageable_bytes: int | None = None

@@ -15,6 +15,7 @@ from models.batching import BatchCache
 from models.forward import contiguous_rows, embed_rows, final_norm, next_token_logits, run_cache, run_rows
 from models.generation import repeats
 from models.loading import LanguageModel
+from models.stepping import steps_of
 
 
 @dataclass(frozen=True)
@@ -57,13 +58,18 @@ class Greedy:
 def decode_rows(model: LanguageModel, rows: Sequence[DecodeRow]) -> torch.Tensor:
     """Logits float32 `[rows, vocabulary]` after each row. Every arena occurs once; all slots below a row are placed.
 
-    One row goes the way that a single answer always goes, `decode_each` is the slow twin for several.
+    One row goes the way that a single answer always goes (models/stepping), `decode_each` is the slow twin for all.
     """
-    return decode_each(model, rows) if len(rows) == 1 else _decode_together(model, rows)
+    if len(rows) > 1:
+        return _decode_together(model, rows)
+    steps = steps_of(model)
+    if steps is None:
+        return decode_each(model, rows)
+    return torch.stack([steps.logits(model, row.arena, row.position, row.token) for row in rows])
 
 
 def decode_each(model: LanguageModel, rows: Sequence[DecodeRow]) -> torch.Tensor:
-    """The twin of `decode_rows`: one row after another."""
+    """The twin of `decode_rows`: one row after another, each by a plain forward pass."""
     found = []
     for row in rows:
         where = contiguous_rows(row.position, 1, model.device)

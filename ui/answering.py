@@ -88,17 +88,19 @@ def follow_answer(
     strategy: str,
     history: Sequence[Message],
     stop: threading.Event,
+    documents: Sequence[str] = (),
 ) -> Iterator[Turn]:
     """Ask, and yield the page each time it changes. Errors of the application become one line in the conversation.
 
-    `stop` ends the answer: a `Stop` at once, wherever it is, another event at the next token. It is also set when the
-    reader goes away.
+    `documents` are ids of those that the question is about. `stop` ends the answer: a `Stop` at once, wherever it is,
+    another event at the next token. It is also set when the reader goes away.
     """
     begun = (*history, {"role": "user", "content": defuse(question)})
     started_s = time.monotonic()
 
     def work(emit: Callable[[AnswerEvent], None]) -> None:
-        for event in appliance.ask(question, collection=collection, strategy=strategy, stop=stop):
+        asked = appliance.ask(question, collection=collection, strategy=strategy, stop=stop, documents=documents)
+        for event in asked:
             emit(event)
 
     progress = _Progress()

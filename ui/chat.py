@@ -8,6 +8,15 @@ import gradio as gr
 
 from appliance.service import Appliance
 from ui.answering import Message, StopSwitches, follow_answer, spoken
+from ui.attach_line import (
+    AttachLine,
+    attach_button,
+    attach_line,
+    connect_attaching,
+    only_what_is_there,
+    still_shown,
+)
+from ui.attaching import Attached
 from ui.render import count
 
 _STRATEGIES = [
@@ -35,6 +44,13 @@ class ChatPage:
     conversation: gr.Chatbot
     collection: gr.Dropdown
     add_documents: gr.Button
+    attached: AttachLine
+    attaching: gr.events.Dependency
+    """After it documents may have come in."""
+
+    def outputs(self) -> list[Any]:
+        """What `chat_state` gives values for."""
+        return [self.conversation, self.collection, self.add_documents, *self.attached.outputs()]
 
 
 def chat_page(appliance: Appliance, switches: StopSwitches) -> ChatPage:
@@ -43,24 +59,18 @@ def chat_page(appliance: Appliance, switches: StopSwitches) -> ChatPage:
         with gr.Column(scale=5, min_width=320):
             conversation = _conversation()
             add_documents = gr.Button("Add documents", variant="primary", visible=False, elem_id="add-documents")
-            question = _question()
+            attached = attach_line()
+            with gr.Row(elem_id="ask"):
+                attach = attach_button()
+                question = _question()
         with gr.Column(scale=3, min_width=300, elem_id="evidence"):
-            with gr.Row(elem_id="choices"):
-                collection = gr.Dropdown(
-                    ["default"],
-                    value="default",
-                    label="Collection",
-                    allow_custom_value=True,  # an open page outlives the server that told it the choices
-                    min_width=120,
-                    elem_id="collection",
-                )
-                strategy = gr.Dropdown(_STRATEGIES, value="auto", label="Strategy", filterable=False, min_width=120)
+            collection, strategy = _choices()
             facts = gr.Markdown(elem_id="facts", latex_delimiters=[], visible=False)
             gr.Markdown("### Sources")
             cards = gr.Markdown(_NO_SOURCES, elem_id="sources", elem_classes="quiet", latex_delimiters=[])
 
     def answer(
-        text: str | None, history: list[Message], chosen: str | None, how: str, request: gr.Request
+        text: str | None, history: list[Message], chosen: str | None, how: str, held: Attached, request: gr.Request
     ) -> Iterator[tuple[Any, ...]]:
         asked = (text or "").strip()
         if not asked:
@@ -68,7 +78,8 @@ def chat_page(appliance: Appliance, switches: StopSwitches) -> ChatPage:
             return
         busy = gr.update(value="", submit_btn=False, stop_btn=True)
         stop = switches.begin(request.session_hash or "")
-        for turn in follow_answer(appliance, asked, chosen or "default", how, spoken(history), stop):
+        about = [document.id for document in held]
+        for turn in follow_answer(appliance, asked, chosen or "default", how, spoken(history), stop, about):
             shown = gr.update(value=turn.facts, visible=bool(turn.facts))
             yield list(turn.messages), busy, shown, turn.cards or _NO_SOURCES
             busy = gr.skip()
@@ -78,15 +89,38 @@ def chat_page(appliance: Appliance, switches: StopSwitches) -> ChatPage:
 
     asking = question.submit(
         answer,
-        [question, conversation, collection, strategy],
+        [question, conversation, collection, strategy, attached.held],
         [conversation, question, facts, cards],
         show_progress="hidden",
         api_visibility="private",
         concurrency_limit=8,  # the application answers a few at once; the others show that they wait
     )
-    asking.then(_ready_again, None, question, show_progress="hidden", api_visibility="private", concurrency_limit=None)
+    asking.then(
+        lambda held: (_ready_again(), *still_shown(held)),
+        attached.held,
+        [question, attached.frame, attached.text],
+        show_progress="hidden",
+        api_visibility="private",
+        concurrency_limit=None,
+    )
     question.stop(stop_answer, show_progress="hidden", api_visibility="private", concurrency_limit=None)
-    return ChatPage(conversation, collection, add_documents)
+    attaching = connect_attaching(appliance, attached, attach, collection)
+    return ChatPage(conversation, collection, add_documents, attached, attaching)
+
+
+def _choices() -> tuple[gr.Dropdown, gr.Dropdown]:
+    """Collection and strategy."""
+    with gr.Row(elem_id="choices"):
+        collection = gr.Dropdown(
+            ["default"],
+            value="default",
+            label="Collection",
+            allow_custom_value=True,  # an open page outlives the server that told it the choices
+            min_width=120,
+            elem_id="collection",
+        )
+        strategy = gr.Dropdown(_STRATEGIES, value="auto", label="Strategy", filterable=False, min_width=120)
+    return collection, strategy
 
 
 def _conversation() -> Any:
@@ -126,8 +160,8 @@ def _ready_again() -> Any:
     return gr.update(submit_btn=True, stop_btn=False)
 
 
-def chat_state(appliance: Appliance, chosen: str | None) -> tuple[Any, Any, Any]:
-    """Updates for `ChatPage`'s conversation (its empty state), collection and button, from what is stored now.
+def chat_state(appliance: Appliance, chosen: str | None, held: Attached) -> tuple[Any, ...]:
+    """Values for `ChatPage.outputs` from what is stored now; of the conversation, its empty state.
 
     `chosen` is the collection picked before; it stays picked while it exists.
     """
@@ -140,4 +174,5 @@ def chat_state(appliance: Appliance, chosen: str | None) -> tuple[Any, Any, Any]
         gr.update(placeholder=placeholder),
         gr.update(choices=names or ["default"], value=chosen),
         gr.update(visible=not documents),
+        *only_what_is_there(appliance, held, chosen),
     )

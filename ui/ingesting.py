@@ -1,6 +1,8 @@
 """Follows uploads from the browser's files to searchable documents, as HTML of how far it is."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from appliance.errors import ApplianceError
@@ -10,28 +12,44 @@ from ui.render import count, duration, entries_html, plain, progress_html, size
 from ui.uploads import discard_upload, safe_name, take_upload
 
 
-def follow_ingest(appliance: Appliance, arrived: Sequence[Path], collection: str) -> Iterator[str]:
-    """Copy the files at `arrived` (in Gradio's cache) into the data folder, ingest them, and yield the state as HTML.
+@dataclass(frozen=True)
+class Arrivals:
+    """Files in the data folder: the name to show of each path, and an entry for each that was refused on arrival."""
 
-    A file that cannot go in gets one line with the reason; the others still go in. Copies that no document refers to in
-    the end (failed, unchanged) are deleted.
+    names: dict[str, str] = field(default_factory=dict)
+    refused: list[DocumentEntry] = field(default_factory=list)
+
+
+@contextmanager
+def taken_uploads(appliance: Appliance, arrived: Sequence[Path]) -> Iterator[Arrivals]:
+    """The files at `arrived` (in Gradio's cache), moved into the data folder.
+
+    Copies that no document refers to in the end (failed, unchanged) are deleted.
     """
-    home = appliance.home
-    names: dict[str, str] = {}
-    refused: list[DocumentEntry] = []
+    home, arrivals = appliance.home, Arrivals()
     for temporary in arrived:
         try:
             taken = take_upload(temporary, home.cache, home.uploads)
         except ApplianceError as error:
-            refused.append(DocumentEntry(path=safe_name(temporary.name), state="failed", chunks=0, error=str(error)))
+            name = safe_name(temporary.name)
+            arrivals.refused.append(DocumentEntry(path=name, state="failed", chunks=0, error=str(error)))
         else:
-            names[str(taken)] = taken.name
+            arrivals.names[str(taken)] = taken.name
     try:
-        yield from _ingest(appliance, names, refused, collection)
+        yield arrivals
     finally:
         used = {document.path for document in appliance.documents()}
-        for path in names.keys() - used:
+        for path in arrivals.names.keys() - used:
             discard_upload(Path(path), home.uploads)
+
+
+def follow_ingest(appliance: Appliance, arrived: Sequence[Path], collection: str) -> Iterator[str]:
+    """Copy the files at `arrived` (in Gradio's cache) into the data folder, ingest them, and yield the state as HTML.
+
+    A file that cannot go in gets one line with the reason; the others still go in.
+    """
+    with taken_uploads(appliance, arrived) as arrivals:
+        yield from _ingest(appliance, arrivals.names, arrivals.refused, collection)
 
 
 def _ingest(

@@ -29,15 +29,17 @@ def build_page(appliance: Appliance, switches: StopSwitches) -> gr.Blocks:
                 chat = chat_page(appliance, switches)
             with gr.Tab("Documents", id="documents", render_children=True) as documents_tab:
                 refresh = partial(chat_state, appliance)
-                outputs = [chat.conversation, chat.collection, chat.add_documents]
+                inputs, outputs = [chat.collection, chat.attached.held], chat.outputs()
 
                 def refresh_chat(after: gr.events.Dependency) -> None:
-                    after.then(refresh, chat.collection, outputs, **_QUIET)
+                    after.then(refresh, inputs, outputs, **_QUIET)
+
+                refresh_chat(chat.attaching)
 
                 refresh_list_on = documents_page(appliance, refresh_chat)
         colophon = gr.Markdown(elem_id="colophon")
 
-        page.load(refresh, chat.collection, outputs, **_QUIET)
+        page.load(refresh, inputs, outputs, **_QUIET)
         page.load(lambda: _colophon(appliance), None, colophon, **_QUIET)
         refresh_list_on(page.load)
         refresh_list_on(documents_tab.select)

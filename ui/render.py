@@ -190,6 +190,13 @@ def entries_html(entries: Sequence[DocumentEntry], names: Mapping[str, str]) -> 
     return (f'<ul class="entries">{shown}</ul>' if failed else "") + rest
 
 
+def attached_html(names: Sequence[str], failures: Sequence[str]) -> str:
+    """`Asking about: lease.pdf`, then a line for each file that could not be read. Empty where there is nothing."""
+    chips = "".join(f'<span class="chip">{plain(name)}</span>' for name in names)
+    about = f'<p class="about"><span>Asking about</span> {chips}</p>' if chips else ""
+    return about + "".join(f'<p class="failure">{plain(failure)}</p>' for failure in failures)
+
+
 def _entry_line(entry: DocumentEntry, names: Mapping[str, str]) -> str:
     name = names.get(entry.path, entry.path.rsplit("/", 1)[-1])
     told = entry.error or (f"{entry.state}, {count(entry.chunks, 'chunk')}" if entry.chunks else entry.state)

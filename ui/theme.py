@@ -37,6 +37,11 @@ FAVICON = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><rect width="32" height="32" rx="8" fill="#1f7a6e"/>'
     '<path d="M9 10h14M9 16h14M9 22h8" stroke="#fff" stroke-width="2.6" stroke-linecap="round"/></svg>'
 )
+_CLIP = (
+    "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 24 24' fill='none' stroke='%23000'"
+    " stroke-width='1.9' stroke-linecap='round' stroke-linejoin='round'%3E%3Cpath d='m21 11.5-9 9a6 6 0 0 1-8.5-8.5l9"
+    "-9a4 4 0 0 1 5.7 5.7l-9 9a2 2 0 0 1-2.9-2.9l8.4-8.3'/%3E%3C/svg%3E"
+)
 
 
 def page_theme() -> gr.themes.Base:
@@ -82,6 +87,7 @@ def page_theme() -> gr.themes.Base:
 _FILLS = "\n".join(f".progress .fill.w{step} {{ width: {step}%; }}" for step in range(0, 101, 5))
 
 STYLE = (
+    f':root {{ --clip: url("{_CLIP}"); }}'
     """
 .gradio-container { width: 100% !important; max-width: 1180px !important; margin: 0 auto !important;
   padding: 0 20px 12px !important; }
@@ -110,10 +116,32 @@ STYLE = (
 #conversation .message-buttons-left .icon-button-wrapper { border: none; box-shadow: none; background: none; }
 #conversation .placeholder { text-align: center; padding: 0 12%; }
 #add-documents { align-self: center; width: auto; min-width: 180px; flex-grow: 0; }
+#question { border-radius: 14px; }
 #question label > div, #question .input-container { align-items: center; }
 #question textarea { font-size: 15px; border-radius: 14px; padding: 12px 52px 12px 16px; }
 #question .submit-button, #question .stop-button { background: var(--primary-600); color: #fff;
   margin-right: 9px; align-self: center; }
+#ask { gap: 8px; align-items: flex-end; flex-wrap: nowrap; }
+#attach { flex: 0 0 46px; width: 46px; min-width: 46px !important; height: 46px; padding: 0; font-size: 0;
+  border-radius: 14px; background: var(--block-background-fill); border: 1px solid var(--border-color-primary);
+  color: var(--neutral-600); }
+.dark #attach { color: var(--neutral-300); }
+#attach:hover, #attach:focus-visible { border-color: var(--primary-500); color: var(--primary-600); }
+#attach:disabled { opacity: .5; }
+#attach::before { content: ""; width: 20px; height: 20px; background: currentColor; mask: var(--clip) center / contain
+  no-repeat; }
+#attached { align-items: flex-start; gap: 8px; flex-wrap: nowrap; margin: -6px 0; }
+#attached .block { min-width: 0 !important; flex: 1 1 auto; }
+#attached p { margin: 0 !important; font-size: 13px; line-height: 1.7; overflow-wrap: anywhere; }
+#attached .about span:first-child, #attached .reading { color: var(--neutral-500); }
+#attached .chip { display: inline-block; padding: 0 10px; margin: 1px 4px 1px 0; border-radius: 99px; font-weight: 500;
+  color: var(--primary-700); background: var(--primary-50); border: 1px solid var(--primary-200); }
+.dark #attached .chip { color: var(--primary-300); background: var(--primary-950); border-color: var(--primary-900); }
+#attached .failure { color: #b5483a; }
+.dark #attached .failure { color: #e59a8d; }
+#detach { flex: 0 0 auto; background: transparent; color: var(--neutral-500); border: none; font-size: 12.5px; }
+#detach:hover { color: var(--neutral-700); text-decoration: underline; }
+.dark #detach:hover { color: var(--neutral-200); }
 #choices { gap: 0; }
 #choices .block, #into { padding: 8px 12px; }
 #choices span, #into span { font-size: 12px; color: var(--neutral-500); }
@@ -196,6 +224,5 @@ STYLE = (
   .document .badge { grid-column: 2; grid-row: 1; }
   .document .collection { grid-column: 2; grid-row: 2; text-align: right; }
 }
-"""
-    + _FILLS
+""" + _FILLS
 )

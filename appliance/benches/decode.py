@@ -1,5 +1,7 @@
 """`appliance bench decode`: milliseconds a token after a long context, ours against transformers and llama.cpp.
 
+On a GPU ours are `graph`, `eager` and `plain` (models/stepping), each with its share of what the memory allows.
+
 All have read the same ids before anything is timed, and take turns, so that a slow moment of the computer hits each
 alike. The best round of each counts: what is measured is the work, not the neighbours.
 """
@@ -11,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from appliance.benches.base import (
     BenchRefused,
@@ -21,12 +24,21 @@ from appliance.benches.base import (
     median,
     no_progress,
 )
-from appliance.benches.decode_systems import DecodeSystem, LlamaCpp, Ours, Transformers
+from appliance.benches.decode_floor import DecodeFloor, bytes_per_token, measured_rate
+from appliance.benches.decode_systems import DecodeSystem, LlamaCpp, Ours, Transformers, our_systems
 from appliance.benches.quality_data import read_corpus
 from appliance.demo import sample_folder
 from appliance.engine import text_cutter
 from appliance.settings import Settings
-from models.loading import WEIGHTS, LanguageModel, choose_device, load_language_model, resolve_model
+from models.loading import (
+    WEIGHTS,
+    LanguageModel,
+    choose_device,
+    has_random_weights,
+    load_language_model,
+    load_random_model,
+    resolve_model,
+)
 
 PEERS = ("transformers", "llama.cpp")
 
@@ -61,8 +73,10 @@ class DecodeRow:
     tokens_per_s: float
     over_transformers: float | None
     over_llama_cpp: float | None
+    share_of_bandwidth: float | None
+    """Of the device's memory (decode_floor.py); of ours, on a GPU."""
     same_tokens: int
-    """How many of the first new tokens are those that transformers said."""
+    """How many of the first new tokens are those that the first row's system said."""
 
 
 @dataclass(frozen=True)
@@ -80,27 +94,35 @@ class DecodeResult:
 
 def run_decode_bench(settings: Settings, bench: DecodeBenchSettings, progress: Progress = no_progress) -> DecodeResult:
     """Run it. Raises BenchRefused, and what loading a model raises."""
-    folder = resolve_model(settings.model)
     device, _ = choose_device(settings.device)
-    twins = (settings.linears, settings.attention)
     models = []
     for number, weights in enumerate(bench.weights):
         progress("loading", number, len(bench.weights))
-        models.append(load_language_model(folder, device, weights, None, *twins))
+        models.append(_load(settings, device, weights))
     ids = _context(settings, bench, models[0])
     if len(ids) + bench.new_tokens > models[0].window:
         raise BenchRefused(f"{len(ids)} + {bench.new_tokens} tokens exceed the window of {models[0].window}")
-    systems: list[DecodeSystem] = [Transformers(folder, device, models[0].dtype, ids)]
-    systems += [Ours(model, ids, bench.new_tokens) for model in models]
+    systems: list[DecodeSystem] = []
     notes = []
+    if has_random_weights(settings.model):
+        notes.append("transformers was not measured: random weights lie in no folder; the context is random, too")
+    else:
+        systems.append(Transformers(resolve_model(settings.model), device, models[0].dtype, ids))
+    for model in models:
+        ours, told = our_systems(model, ids, bench.new_tokens, settings.decoding)
+        systems += ours
+        notes += told
     if bench.llama_cpp is not None and find_spec("llama_cpp") is not None:
         systems.append(LlamaCpp(bench.llama_cpp, ids, bench.new_tokens))
     else:
         missing = "no --llama-cpp FILE.gguf" if bench.llama_cpp is None else "llama-cpp-python is not installed"
         notes.append(f"llama.cpp was not measured: {missing}")
-    rows = _rows(systems, bench, progress)
+    rate = measured_rate(device)
+    middle = len(ids) + bench.new_tokens / 2
+    floors = {} if rate is None else {m.weights: DecodeFloor(bytes_per_token(m, middle), rate) for m in models}
+    rows = _rows(systems, bench, floors, progress)
     facts = {
-        "model": folder.name,
+        "model": Path(settings.model).name,
         "fingerprints": {model.weights: model.identity for model in models},
         "context_tokens": len(ids),
         "new_tokens": bench.new_tokens,
@@ -108,13 +130,24 @@ def run_decode_bench(settings: Settings, bench: DecodeBenchSettings, progress: P
         "linears": models[0].linears.name,
         "attention": models[0].attention.name,
         "weights_bytes": models[0].weights_bytes,
+        "memory_bytes_per_s": rate,
+        "floors": {weights: {**asdict(f), "ms_per_token": f.ms_per_token} for weights, f in floors.items()},
         "machine": machine_facts(),
     }
     return DecodeResult(rows, tuple(notes), facts)
 
 
+def _load(settings: Settings, device: torch.device, weights: str) -> LanguageModel:
+    twins = (settings.linears, settings.attention)
+    if has_random_weights(settings.model):
+        return load_random_model(settings.model, device, weights, None, *twins)
+    return load_language_model(resolve_model(settings.model), device, weights, None, *twins)
+
+
 def _context(settings: Settings, bench: DecodeBenchSettings, model: LanguageModel) -> np.ndarray:
-    """Ids of the data's text, as many as wanted; repeated where the data are shorter."""
+    """Ids of the data's text, as many as wanted, repeated where the data are shorter; random ids for random weights."""
+    if has_random_weights(settings.model):
+        return np.random.default_rng(0).integers(0, len(model.tokenizer), bench.context_tokens)
     data = list(bench.data) or [sample_folder()]
     documents = read_corpus(data, text_cutter(settings), settings.chunk_tokens)
     text = "\n\n".join(chunk for document in documents for chunk in document.chunks)
@@ -124,7 +157,9 @@ def _context(settings: Settings, bench: DecodeBenchSettings, model: LanguageMode
     return np.resize(np.asarray(ids, dtype=np.int64), bench.context_tokens)
 
 
-def _rows(systems: Sequence[DecodeSystem], bench: DecodeBenchSettings, progress: Progress) -> tuple[DecodeRow, ...]:
+def _rows(
+    systems: Sequence[DecodeSystem], bench: DecodeBenchSettings, floors: dict[str, DecodeFloor], progress: Progress
+) -> tuple[DecodeRow, ...]:
     seconds: list[list[float]] = [[] for _ in systems]
     told: list[list[int]] = [[] for _ in systems]
     for system in systems:
@@ -139,15 +174,18 @@ def _rows(systems: Sequence[DecodeSystem], bench: DecodeBenchSettings, progress:
     for system, times, tokens in zip(systems, seconds, told, strict=True):
         same = next((n for n, pair in enumerate(zip(tokens, told[0], strict=True)) if pair[0] != pair[1]), len(tokens))
         took = min(times)
+        ms_per_token = took / bench.new_tokens * 1e3
+        floor = floors.get(system.weights) if isinstance(system, Ours) else None
         rows.append(
             DecodeRow(
                 name=system.name,
                 weights=system.weights,
-                ms_per_token=took / bench.new_tokens * 1e3,
+                ms_per_token=ms_per_token,
                 median_ms_per_token=median(times) / bench.new_tokens * 1e3,
                 tokens_per_s=bench.new_tokens / took,
-                over_transformers=best["transformers"] / took,
+                over_transformers=best["transformers"] / took if "transformers" in best else None,
                 over_llama_cpp=best["llama.cpp"] / took if "llama.cpp" in best else None,
+                share_of_bandwidth=None if floor is None else floor.share(ms_per_token),
                 same_tokens=same,
             )
         )
@@ -156,16 +194,18 @@ def _rows(systems: Sequence[DecodeSystem], bench: DecodeBenchSettings, progress:
 
 def table_of(result: DecodeResult) -> str:
     """The result for people."""
-    header = ("", "weights", "ms a token", "median", "tokens/s", "× transformers", "× llama.cpp", "same tokens")
+    peers = ("× transformers", "× llama.cpp")
+    header = ("", "weights", "ms a token", "median", "tokens/s", *peers, "of memory's rate", "same tokens")
     rows = [
         (
             row.name,
             row.weights,
-            f"{row.ms_per_token:.1f}",
-            f"{row.median_ms_per_token:.1f}",
+            f"{row.ms_per_token:.2f}",
+            f"{row.median_ms_per_token:.2f}",
             f"{row.tokens_per_s:.1f}",
             "–" if row.over_transformers is None else f"{row.over_transformers:.2f}",
             "–" if row.over_llama_cpp is None else f"{row.over_llama_cpp:.2f}",
+            "–" if row.share_of_bandwidth is None else f"{row.share_of_bandwidth:.0%}",
             str(row.same_tokens),
         )
         for row in result.rows

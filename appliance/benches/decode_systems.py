@@ -12,7 +12,9 @@ import torch
 from appliance.benches.base import BenchRefused
 from models.arena import Arena
 from models.forward import contiguous_rows, next_token_logits, run_rows
+from models.generation import steps_ahead
 from models.loading import LanguageModel
+from models.stepping import EagerRunner, Steps, choose_steps
 
 
 class DecodeSystem(ABC):
@@ -27,24 +29,46 @@ class DecodeSystem(ABC):
 
 
 class Ours(DecodeSystem):
-    """The appliance's own pass over the arena, as `models.generation.generate` runs it, without stop tokens."""
+    """The appliance's own passes over the arena, as `models.generation.generate` runs them, without stop tokens."""
 
-    def __init__(self, model: LanguageModel, ids: np.ndarray, room_tokens: int) -> None:
-        self.name, self.weights = "appliance", model.weights
-        self._model, self._ids = model, ids
+    def __init__(self, model: LanguageModel, ids: np.ndarray, room_tokens: int, name: str, steps: Steps | None) -> None:
+        """By `steps`, or by plain forward passes."""
+        self.name, self.weights, self.model = name, model.weights, model
+        self._steps = steps
+        self._ids = ids
         self._arena = Arena(model.geometry, model.dtype, model.device, model.window)
         self._arena.reserve(len(ids) + room_tokens)
         run_rows(model, self._arena, ids, contiguous_rows(0, len(ids), model.device), len(ids))
 
     def decode(self, new_tokens: int) -> tuple[float, list[int]]:
         """The first pass computes the context's last token again, as the others do."""
-        model, position, found = self._model, len(self._ids) - 1, [int(self._ids[-1])]
+        model, position, last = self.model, len(self._ids) - 1, int(self._ids[-1])
         began = time.perf_counter()
-        for step in range(new_tokens):
-            row = contiguous_rows(position + step, 1, model.device)
-            hidden = run_rows(model, self._arena, found[-1:], row, position + step + 1)
-            found.append(int(torch.argmax(next_token_logits(model, hidden))))
+        if self._steps is not None:
+            found = list(steps_ahead(self._steps, model, self._arena, last, position, new_tokens + 1))
+        else:
+            found = [last]
+            for step in range(new_tokens):
+                row = contiguous_rows(position + step, 1, model.device)
+                hidden = run_rows(model, self._arena, found[-1:], row, position + step + 1)
+                found.append(int(torch.argmax(next_token_logits(model, hidden))))
         return time.perf_counter() - began, found[1:]
+
+
+def our_systems(model: LanguageModel, ids: np.ndarray, room_tokens: int, decoding: str) -> tuple[list[Ours], list[str]]:
+    """Ours by the way asked for (models.stepping.DECODINGS), and notes. With `auto` every way that a GPU has, by name.
+
+    Raises DeviceUnavailable.
+    """
+    choice = choose_steps(decoding, model)
+    if model.device.type != "cuda" or decoding != "auto":
+        name = "appliance" if decoding == "auto" else choice.name
+        return [Ours(model, ids, room_tokens, name, choice.steps)], []
+    ways: dict[str, Steps | None] = {choice.name: choice.steps}
+    notes = [] if choice.name == "graph" else [f"{model.weights}: graph was not measured: {choice.reason}"]
+    ways.setdefault("eager", Steps(model, EagerRunner("asked for")))
+    ways.setdefault("plain", None)
+    return [Ours(model, ids, room_tokens, name, steps) for name, steps in ways.items()], notes
 
 
 class Transformers(DecodeSystem):

@@ -52,6 +52,9 @@ _OPTIONS = (
         hidden=True,
         help="Force a twin.",
     ),
+    click.option(
+        "--decoding", type=click.Choice(["auto", "graph", "eager", "plain"]), hidden=True, help="Force a twin."
+    ),
     click.option("--scheduling", type=click.Choice(["auto", "plain"]), hidden=True, help="Force a twin."),
     click.option("--reads", type=click.Choice(["direct", "buffered"]), hidden=True, help="Force a twin."),
 )
@@ -68,7 +71,8 @@ def current_settings() -> Settings:
     """The settings of the running command: what stands after its name wins over what stands before."""
     chosen: dict[str, Any] = click.get_current_context().meta.get(__name__, {})
     settings = settings_from(chosen.get("home"), chosen.get("model"), chosen.get("embedding"))
-    same = ("device", "weights", "profile", "placer", "linears", "attention", "scheduling", "neighbours")
+    twins = ("placer", "linears", "attention", "decoding", "scheduling")
+    same = ("device", "weights", "profile", *twins, "neighbours")
     named: dict[str, Any] = {name: chosen[name] for name in same if name in chosen}
     named |= _budgets(chosen)
     if chosen.get("reads") == "buffered":

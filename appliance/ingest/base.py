@@ -28,7 +28,8 @@ ProgressListener = Callable[[IngestProgress], None]
 class DocumentEntry:
     """One file: `state` is `ready` (read now), `unchanged`, `removed` (its file is gone), `skipped` or `failed`.
 
-    `error` is one line with the reason and the mend; `notes` say what of a document that went in was left out.
+    `error` is one line with the reason and the mend; `notes` say what of a document that went in was left out. `id` is
+    the document's where it is in the collection now.
     """
 
     path: str
@@ -36,6 +37,7 @@ class DocumentEntry:
     chunks: int
     error: str | None = None
     notes: tuple[str, ...] = ()
+    id: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         return {**self.__dict__, "notes": list(self.notes)}
@@ -73,6 +75,11 @@ class IngestReport:
     def failed(self) -> bool:
         """Whether any file could not go in, or the run had to end early."""
         return self.error is not None or any(entry.state == "failed" for entry in self.documents)
+
+    @property
+    def document_ids(self) -> tuple[str, ...]:
+        """The ids of the documents that are there now, read or unchanged, each once."""
+        return tuple(dict.fromkeys(entry.id for entry in self.documents if entry.id is not None))
 
     def as_json(self) -> dict[str, Any]:
         """The object that `ingest --json` prints."""

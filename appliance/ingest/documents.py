@@ -44,7 +44,11 @@ _EMBEDDED_A_TURN = 16
 class DocumentIngest:
     """Reads files into one collection. A bad file costs itself; a full disk ends the run with what is durable kept."""
 
-    def __init__(self, home: Home, catalog: Catalog, store: BlockStore, engine: Engine, turns: Turns) -> None:
+    def __init__(
+        self, home: Home, catalog: Catalog, store: BlockStore, engine: Engine, turns: Turns, keeps_kv: bool = False
+    ) -> None:
+        """With `keeps_kv` a document that is there already keeps what was asked for its KV."""
+        self._keeps_kv = keeps_kv
         self._home = home
         self._catalog = catalog
         self._store = store
@@ -119,7 +123,7 @@ class DocumentIngest:
         self._stored.add(document.id)
         replaced = self._catalog.publish_document(document)
         finish_removals(self._home, self._catalog, self._store, replaced)
-        return DocumentEntry(str(path), "ready", len(document.chunks), None, notes_of(document.flags))
+        return DocumentEntry(str(path), "ready", len(document.chunks), None, notes_of(document.flags), document.id)
 
     def _embed(self, parsed: ParsedDocument, spans: Sequence[ChunkSpan]) -> list[Vectors]:
         """The windows' vectors of every chunk, a few chunks a turn, so that a question never waits for a long file."""
@@ -133,9 +137,9 @@ class DocumentIngest:
         return windows
 
     def _unchanged(self, path: Path, document: DocumentRow, kv: str) -> DocumentEntry:
-        if document.kv != kv:
+        if document.kv != kv and not self._keeps_kv:
             self._catalog.set_kv(document.id, kv)  # what the last ingest asked for is what is done
-        return DocumentEntry(str(path), "unchanged", document.chunks, None, notes_of(document.flags))
+        return DocumentEntry(str(path), "unchanged", document.chunks, None, notes_of(document.flags), document.id)
 
     def _forget_vanished(
         self, paths: Sequence[Path], found: FoundFiles, collection: CollectionRow

@@ -9,6 +9,9 @@ from numpy.typing import NDArray
 METHODS = ("vectors", "words", "both", "ranks")
 """`both` adds scores and is what questions use; `ranks` is reciprocal rank fusion, kept to be compared with."""
 
+METHODS_WITH_DOCUMENTS = ("vectors", "both")
+"""Those that give every chunk a score, whatever its rank."""
+
 _TITLE_CHARACTERS = 200
 
 
@@ -63,6 +66,10 @@ class SearchableCatalog(Protocol):
 
     def search_words(self, collection_id: int, question: str, limit: int) -> list[tuple[int, float]]:
         """(chunk id, BM25) of chunks that hold a word of the question, best first."""
+        ...
+
+    def chunk_ids_of(self, collection_id: int, document_id: str) -> list[int]:
+        """Ids of a document's chunks; none where the collection has no such document that is ready."""
         ...
 
 

@@ -1,24 +1,32 @@
 """Making one ranking of two: by cosine and by words."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 from appliance.retrieval.base import Hit, RetrievalSettings
 
 Ranking = Sequence[tuple[int, float]]
 """(chunk id, score), best first."""
 
+_NONE: Mapping[int, float] = MappingProxyType({})
+
 
 def fuse_scores(
-    vectors: Ranking, words: Ranking, cosine: Callable[[int], float | None], settings: RetrievalSettings
+    vectors: Ranking,
+    words: Ranking,
+    cosine: Callable[[int], float | None],
+    settings: RetrievalSettings,
+    also: Mapping[int, float] = _NONE,
 ) -> list[Hit]:
     """All chunks of both rankings by cosine + weighted BM25, best first; equal scores by chunk id.
 
-    A chunk that only words found is looked up with `cosine`, so that no chunk is judged by half of what is known.
+    `also` are cosines of chunks to be judged whatever their ranks. A chunk that only words found is looked up with
+    `cosine`, so that no chunk is judged by half of what is known.
     Adding scores rather than ranks: Bruch, Gai and Ingber, "An Analysis of Fusion Functions for Hybrid Retrieval"
     (arXiv 2210.11934). Dividing by the question's best BM25 keeps the sum free of the collection's size.
     """
     scale = settings.word_weight / (settings.word_doubt + max((score for _, score in words), default=0.0))
-    cosines = dict(vectors)
+    cosines = {**also, **dict(vectors)}
     scores = dict(cosines)
     for chunk_id, bm25 in words:
         known = cosines.get(chunk_id)

@@ -1,6 +1,7 @@
 """Nearest vectors: one exact FAISS index a collection, in memory, made again when the collection changes."""
 
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -49,6 +50,18 @@ class VectorIndex:
             return None
         return float((self.index.reconstruct_n(first, last - first) @ question).max())
 
+    def cosines(self, question: NDArray[np.float32], chunk_ids: Sequence[int]) -> dict[int, float]:
+        """Cosine of the best window of each of these chunks, by chunk id; chunks without vectors are left out.
+
+        `question` is `[dimensions]`.
+        """
+        rows = np.flatnonzero(np.isin(self.window_chunk_ids, np.asarray(chunk_ids, dtype=np.int64)))
+        if not len(rows):
+            return {}
+        owners, firsts = np.unique(self.window_chunk_ids[rows], return_index=True)
+        best = np.maximum.reduceat(self._vectors()[rows] @ question, firsts)
+        return dict(zip(owners.tolist(), best.tolist(), strict=True))
+
     def similar(
         self, first: int, last: int, limit: int
     ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]:
@@ -58,11 +71,15 @@ class VectorIndex:
         among them, `[rows, n]`; n is `limit` or all windows. One product with all vectors: FAISS searches its index for
         many windows no faster than for each alone (20,000 windows: 5 ms each, here 1 ms).
         """
+        vectors = torch.from_numpy(self._vectors())
+        cosines, rows = torch.topk(vectors[first:last] @ vectors.T, min(limit, len(vectors)), dim=1)
+        return self.window_chunk_ids[first:last], cosines.numpy(), self.window_chunk_ids[rows.numpy()]
+
+    def _vectors(self) -> NDArray[np.float32]:
+        """`[windows, dimensions]`, a view into the index."""
         count = len(self.window_chunk_ids)
         numbers = faiss.rev_swig_ptr(self.index.get_xb(), count * self.index.d) if count else np.empty(0, np.float32)
-        vectors = torch.from_numpy(numbers.reshape(count, self.index.d))
-        cosines, rows = torch.topk(vectors[first:last] @ vectors.T, min(limit, count), dim=1)
-        return self.window_chunk_ids[first:last], cosines.numpy(), self.window_chunk_ids[rows.numpy()]
+        return np.asarray(numbers).reshape(count, self.index.d)
 
 
 class VectorIndexes:

@@ -109,6 +109,17 @@ class Documents(Section):
         with self._connection.read() as sqlite:
             return chunk_rows(sqlite, "chunks.document_id = ? ORDER BY chunks.ordinal", (document_id,))
 
+    def chunk_ids_of(self, collection_id: int, document_id: str) -> list[int]:
+        """The ids of the document's chunks, ascending; none where it is not ready, or of another collection."""
+        with self._connection.read() as sqlite:
+            rows = sqlite.execute(
+                "SELECT chunks.id FROM chunks JOIN documents ON documents.id = chunks.document_id"
+                " WHERE chunks.document_id = ? AND chunks.collection_id = ? AND documents.state = 'ready'"
+                " ORDER BY chunks.id",
+                (document_id, collection_id),
+            ).fetchall()
+        return [int(row[0]) for row in rows]
+
     def chunk_count(self) -> int:
         """How many chunks the ready documents have."""
         with self._connection.read() as sqlite:

@@ -120,7 +120,7 @@ def test_neighbours_deleted_meanwhile(
     own = {chunk.id for chunk in appliance.catalog.chunks_of(appliance.find_document("pump.txt"))}
     search = Retriever.search
 
-    def of_one_document(self: Retriever, collection_id: int, text: str, top_k: int) -> list[Hit]:
+    def of_one_document(self: Retriever, collection_id: int, text: str, top_k: int, **_: Any) -> list[Hit]:
         return [hit for hit in search(self, collection_id, text, 64) if hit.chunk_id in own][:top_k]
 
     monkeypatch.setattr(Retriever, "search", of_one_document)
@@ -148,7 +148,8 @@ def test_neighbours_deleted_meanwhile(
 
 def a_gate(*top1: float) -> Gate:
     """The ladder measured over the tests' blocks as far as these agreements go."""
-    entries = tuple(GateEntry(rung, False, "int8", value, 0.1, 16) for rung, value in zip(LADDER, top1, strict=False))
+    ladder = [rung for rung in LADDER if rung.measured_over(near=False)]
+    entries = tuple(GateEntry(rung, False, "int8", value, 0.1, 16) for rung, value in zip(ladder, top1, strict=False))
     codecs = ("bf16", "f32", "int8", "int4", "int8+int4")
     return Gate("calibrated", 0.05, 0.98, entries, dict.fromkeys(codecs, 0.98), dict.fromkeys(codecs, 0.1))
 
@@ -174,6 +175,8 @@ def test_auto_stays_within_the_quality_bound(gated: Callable[[Gate], Answer]) ->
     assert (well.strategy, "gate" in well.plan) == ("reuse", False)
     poor = gated(a_gate(0.80, 0.97))
     assert (poor.strategy, poor.plan["ratio"], poor.plan["select"]) == ("fusion", 0.15, "spread")
+    assert (poor.plan["choice"], poor.plan["overtaken_chunks"]) == ("load", 0)
+    assert poor.plan["tokens_recomputed"] == poor.tokens["recomputed"] > 0
     assert poor.plan["gate"]["asked"] == "reuse"
     assert poor.plan["gate"]["carried_out"] == "fusion"
     assert "reuse agrees with full at 80.0%" in poor.plan["gate"]["reason"]

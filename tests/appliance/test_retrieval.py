@@ -37,6 +37,9 @@ class FakeCatalog:
     def search_words(self, collection_id: int, question: str, limit: int) -> list[tuple[int, float]]:
         return self.words[:limit]
 
+    def chunk_ids_of(self, collection_id: int, document_id: str) -> list[int]:
+        return []
+
 
 class Fixed(BagOfWords):
     """Every question is the same vector."""

@@ -68,14 +68,22 @@ def settle(fake: FakeAppliance) -> list[str]:
     return fake.calls
 
 
-def asking(client: TestClient) -> dict[str, Any]:
-    return event(client, "answer", ["How many days?", [], "default", "auto"])
+def asking(client: TestClient, attached: Any = None) -> dict[str, Any]:
+    return event(client, "answer", ["How many days?", [], "default", "auto", attached])
 
 
 def test_the_page_itself_can_ask(served: Served) -> None:
     answer = served.client.post(JOIN, json=asking(served.client), headers={"origin": HOME})
     assert answer.status_code == 200
     assert settle(served.fake) == ["ask"]
+
+
+def test_what_is_attached_is_not_taken_from_the_browser(served: Served) -> None:
+    """It is kept by the server for each session; what a request says in its place is not looked at."""
+    forged = asking(served.client, [{"id": "d0", "name": "x"}])
+    assert served.client.post(JOIN, json=forged, headers={"origin": HOME}).status_code == 200
+    assert settle(served.fake) == ["ask"]
+    assert served.fake.asked_about[-1] == ()
 
 
 FOREIGN = [
@@ -168,7 +176,7 @@ def test_calls_beside_the_queue(served: Served, path: str) -> None:
 @pytest.mark.parametrize(
     "path", ["/etc/passwd", "{cache}/../../../../etc/passwd", "https://evil.example/passwd", 7, None]
 )
-@pytest.mark.parametrize("name", ["ingest", "answer", "lambda"])
+@pytest.mark.parametrize("name", ["ingest", "attach", "answer", "lambda"])
 def test_a_file_of_this_computer_cannot_be_named_as_an_upload(served: Served, name: str, path: Any) -> None:
     if isinstance(path, str):
         path = path.format(cache=served.home.cache)
@@ -176,7 +184,8 @@ def test_a_file_of_this_computer_cannot_be_named_as_an_upload(served: Served, na
     said = [{"role": "user", "content": [{"type": "file", "file": reference}]}]
     data: dict[str, list[Any]] = {
         "ingest": [[reference], "default"],
-        "answer": ["q", said, "default", "auto"],
+        "attach": [[reference], "default", None],
+        "answer": ["q", said, "default", "auto", None],
         "lambda": [reference],
     }
     answer = served.client.post(JOIN, json=event(served.client, name, data[name]), headers={"origin": HOME})
@@ -192,7 +201,7 @@ def test_an_event_that_is_no_json(served: Served, body: bytes) -> None:
 
 
 def test_an_event_that_is_too_large(served: Served) -> None:
-    body = event(served.client, "answer", ["q" * (9 * 1024 * 1024), [], "default", "auto"])
+    body = event(served.client, "answer", ["q" * (9 * 1024 * 1024), [], "default", "auto", None])
     assert served.client.post(JOIN, json=body, headers={"origin": HOME}).status_code == 413
 
 

@@ -54,6 +54,13 @@ class OpenPage:
         self.page.locator("#drop input[type=file]").set_input_files([str(file) for file in files])
         self.page.locator(".entries").first.wait_for()
 
+    def attach(self, *files: Path) -> None:
+        """Attach files in the chat and wait until the line tells about them."""
+        with self.page.expect_file_chooser() as chooser:
+            self.page.get_by_role("button", name="Attach files").click()
+        chooser.value.set_files([str(file) for file in files])
+        self.page.locator("#attached .chip, #attached .failure").first.wait_for()
+
 
 PageOn = Callable[..., OpenPage]
 

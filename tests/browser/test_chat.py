@@ -73,6 +73,46 @@ def test_upload_ask_stream_sources(page_on: PageOn, fake: FakeAppliance, tmp_pat
     assert opened.foreign_requests() == []
 
 
+def test_questions_about_an_attached_file(page_on: PageOn, fake: FakeAppliance, tmp_path: Path) -> None:
+    fake.add("Employee handbook", LEAVE)
+    lease, locked, hostile = (
+        tmp_path / "Lease.txt",
+        tmp_path / "locked.pdf",
+        tmp_path / "<img src=x onerror=alert(1)>.txt",
+    )
+    lease.write_text("The rent is 18,600 a month.")
+    locked.write_text("%ENCRYPTED")
+    hostile.write_text("%ENCRYPTED")
+    opened = page_on(fake.as_appliance())
+    opened.attach(lease, locked, hostile)
+    line = opened.page.locator("#attached")
+    assert line.locator(".chip").all_inner_texts() == ["Lease.txt"]
+    assert "remove the password" in line.locator(".failure").first.inner_text()
+    assert line.locator("img").count() == 0
+    opened.page.get_by_text("2 documents ready").wait_for()
+    pictures(opened, tmp_path, "attached")
+
+    opened.ask("What is the rent?")
+    wait_for_end(opened)
+    assert opened.page.locator(".source .name").first.inner_text() == "Lease"
+    line.locator(".failure").first.wait_for(state="detached")  # told once
+    opened.page.get_by_role("button", name="Detach").click()
+    line.wait_for(state="hidden")
+    opened.ask("And now?")
+    opened.page.locator(".source .name").first.get_by_text("Employee handbook").wait_for()
+    wait_for_end(opened)
+    assert [len(documents) for documents in fake.asked_about] == [1, 0]
+
+    opened.attach(lease)  # the same file again is the same document
+    opened.page.get_by_role("tab", name="Documents").click()
+    opened.page.locator(".document-row", has_text="Lease").get_by_role("button").click()
+    opened.page.get_by_role("button", name="Remove it").click()
+    opened.page.get_by_role("tab", name="Chat").click()
+    line.wait_for(state="hidden")
+    assert fake.calls == ["attach", "ask", "ask", "attach", "remove"]
+    assert opened.alerts == opened.errors == opened.foreign_requests() == []
+
+
 def test_stop_really_stops(page_on: PageOn, fake: FakeAppliance) -> None:
     fake.add("handbook", LEAVE)
     fake.reply = " ".join(f"word{number}" for number in range(400))

@@ -39,6 +39,7 @@ class FakeAppliance:
     stored: dict[str, DocumentSummary] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
     words_given: int = 0
+    asked_about: list[tuple[str, ...]] = field(default_factory=list)
 
     def as_appliance(self) -> Appliance:
         return cast(Appliance, self)
@@ -49,7 +50,8 @@ class FakeAppliance:
     def documents(self, collection: str | None = None) -> list[DocumentSummary]:
         return [entry for entry in self.stored.values() if collection in (None, entry.collection)]
 
-    def add(self, title: str, text: str, collection: str = "default", path: str = "", kind: str = "txt") -> None:
+    def add(self, title: str, text: str, collection: str = "default", path: str = "", kind: str = "txt") -> str:
+        """Store a document of four chunks; returns its id."""
         identifier = f"d{len(self.stored)}"
         self.texts[identifier] = text
         self.stored[identifier] = DocumentSummary(
@@ -64,6 +66,7 @@ class FakeAppliance:
             kv_bytes=3_400_000,
             size_bytes=len(text),
         )
+        return identifier
 
     def ingest(
         self,
@@ -73,6 +76,11 @@ class FakeAppliance:
         progress: Callable[[IngestProgress], None] | None = None,
     ) -> IngestReport:
         self.calls.append("ingest")
+        return self._read(paths, collection, progress)
+
+    def _read(
+        self, paths: Sequence[Path], collection: str, progress: Callable[[IngestProgress], None] | None
+    ) -> IngestReport:
         entries = []
         for index, path in enumerate(paths):
             text = path.read_text(errors="replace")
@@ -84,10 +92,23 @@ class FakeAppliance:
                 reason = f"{path.name} is encrypted: remove the password and ingest it again"
                 entries.append(DocumentEntry(str(path), "failed", 0, reason))
                 continue
-            self.add(path.stem, text, collection, str(path), path.suffix.lstrip("."))
-            entries.append(DocumentEntry(str(path), "ready", 4, None))
+            known = next((found for found, held in self.texts.items() if held == text and found in self.stored), None)
+            if known is None:
+                known = self.add(path.stem, text, collection, str(path), path.suffix.lstrip("."))
+                entries.append(DocumentEntry(str(path), "ready", 4, id=known))
+            else:
+                entries.append(DocumentEntry(str(path), "unchanged", 4, id=known))
         done = sum(1 for entry in entries if entry.error is None)
         return IngestReport(tuple(entries), chunks=4 * done, kv_bytes=3_400_000 * done, seconds=0.4)
+
+    def attach(
+        self,
+        paths: Sequence[Path],
+        collection: str = "default",
+        progress: Callable[[IngestProgress], None] | None = None,
+    ) -> IngestReport:
+        self.calls.append("attach")
+        return self._read(paths, collection, progress)
 
     def ask(
         self,
@@ -97,11 +118,17 @@ class FakeAppliance:
         top_k: int = 4,
         max_new_tokens: int = 128,
         stop: threading.Event | None = None,
+        documents: Sequence[str] = (),
     ) -> Iterator[AnswerEvent]:
+        self.asked_about.append(tuple(documents))
         self.calls.append("ask")
         if not self.stored:
             raise NoDocuments("no documents yet: run `appliance ingest FOLDER` first")
-        chosen = list(self.stored.values())[:top_k]
+        unknown = [document for document in documents if document not in self.stored]
+        if unknown:
+            raise UnknownDocument(f"the collection holds no document {unknown[0]!r} to ask about: attach it again")
+        first = [self.stored[document] for document in documents]
+        chosen = [*first, *(entry for entry in self.stored.values() if entry not in first)][:top_k]
         sources = tuple(
             Source(entry.title, 3 if entry.kind == "pdf" else None, 0, 10, self.texts[entry.id], 0.0328 / (rank + 1))
             for rank, entry in enumerate(chosen)

@@ -1,6 +1,7 @@
 """`bench decode` over a tiny model: all say the same tokens, and rows say who was how fast against whom."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,6 +13,7 @@ from appliance.benches import decode
 from appliance.benches.base import BenchRefused
 from appliance.benches.decode import DecodeBenchSettings, run_decode_bench, table_of
 from appliance.settings import Settings
+from models.errors import DeviceUnavailable
 from tests.appliance.fixtures import Cli
 
 NEW_TOKENS = 8
@@ -27,7 +29,25 @@ def test_all_say_the_same_from_the_same_context(settings: Settings, sample_files
     assert ours.tokens_per_s == pytest.approx(1e3 / ours.ms_per_token)
     assert ours.over_llama_cpp is None
     assert result.facts["context_tokens"] == 120
+    assert ours.share_of_bandwidth is None
     assert "llama.cpp was not measured" in table_of(result)
+
+
+def test_random_weights_by_each_way(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No folder and no peer; the share is that of a memory whose rate is known."""
+    monkeypatch.setattr(decode, "measured_rate", lambda device: 1e9)
+    for way in ("eager", "plain"):
+        chosen = replace(settings, model="random:tiny", decoding=way, linears="plain", attention="plain")
+        result = run_decode_bench(chosen, DecodeBenchSettings((), 250, NEW_TOKENS, 1))
+        (row,) = result.rows
+        assert (row.name, row.over_transformers, row.same_tokens) == (way, None, NEW_TOKENS)
+        weights = 2 * (3 * (64 * 64 * 2 + 64 * 32 * 2 + 3 * 64 * 96 + 2 * 64) + 64 + 320 * 64)
+        kv = 2 * 2 * 3 * 2 * 16 * (250 + NEW_TOKENS / 2)
+        assert result.facts["floors"]["bf16"]["bytes_per_token"] == weights + kv, "the embedding is not read"
+        assert row.share_of_bandwidth == pytest.approx((weights + kv) / 1e9 * 1e3 / row.ms_per_token)
+        assert f"{row.share_of_bandwidth:.0%}" in table_of(result)
+    with pytest.raises(DeviceUnavailable, match="only a GPU"):
+        run_decode_bench(replace(settings, decoding="graph"), DecodeBenchSettings((), 20, NEW_TOKENS, 1))
 
 
 def test_against_llama_cpp(settings: Settings, sample_files: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -154,7 +154,9 @@ def test_turborag_gives_what_our_path_gives(engine: Engine, tmp_path: Path) -> N
     turborag = TurboRag(engine.reader, home.blocks, stored.rows["bf16"])
     kv = turborag.load(prompt, keys)
     with Catalog.open(home) as catalog:
-        ours = SystemMaker(engine, home, catalog, StoredSets(stored.rows), [(key, 1.0) for key in keys]).from_disk("bf16")
+        ours = SystemMaker(engine, home, catalog, StoredSets(stored.rows), [(key, 1.0) for key in keys]).from_disk(
+            "bf16"
+        )
         first = ours.first_token(prompt, keys)
         ours.execute(prompt, keys, 4)
     for layer, (layer_keys, layer_values) in enumerate(kv):

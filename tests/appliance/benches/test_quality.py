@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from appliance.benches.base import BenchRefused, no_progress
 from appliance.benches.bootstrap import combined_interval, mean_interval
@@ -33,13 +32,10 @@ from appliance.benches.quality_data import prompt_of, read_corpus, read_question
 from appliance.benches.sentence_questions import CutDocument
 from appliance.engine import Engine, open_engine
 from appliance.settings import Settings
-from models.packing import choose_linears
 from models.prompt import Prompt
 from storage.codecs import CodecPair
 from tests.appliance.fixtures import Cli
-from tests.models.tiny import save_tiny_model
 
-packs = choose_linears("auto", torch.device("cpu"), torch.bfloat16, "bf16").name == "packed"
 F32, INT8 = CodecPair("f32", "f32"), CodecPair("int8", "int8")
 ROW = {"name", "select", "ratio", "codec", "n", "n_answered", "n_gold"}
 
@@ -79,26 +75,6 @@ def chosen(data: Path, **changes: object) -> QualityBenchSettings:
 
 def by_label(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {f"{row['name']} {row['select']} {row['ratio']:g} {row['codec']}": row for row in rows}
-
-
-@pytest.mark.skipif(not packs, reason="this processor or torch cannot pack bfloat16 weights")
-def test_weights_are_measured_against_other_weights(settings: Settings, data: Path, tmp_path: Path) -> None:
-    """Weights of 8 bits need a model in bfloat16."""
-    model = save_tiny_model(tmp_path / "bf16")
-    config = model / "config.json"
-    config.write_text(config.read_text().replace("float32", "bfloat16"))
-    settings = replace(settings, model=str(model))
-    bench = chosen(data, strategies=(), codecs=(F32,), chooser="none", against="bf16")
-    rows = {}
-    for weights in ("bf16", "int8"):
-        result = run_quality_bench(replace(settings, weights=weights), bench)
-        assert (result.facts["weights"], result.facts["against"]) == (weights, "bf16")
-        rows[weights] = by_label(result.as_json()["rows"])
-    plain, coded = (rows[weights]["full None 1 None"] for weights in ("bf16", "int8"))
-    assert (plain["kl"], plain["top1"]) == (pytest.approx(0, abs=1e-9), 1.0)
-    assert 1e-6 < coded["kl"] < rows["int8"]["reuse None 0 f32"]["kl"]
-    with pytest.raises(BenchRefused, match="--against"):
-        chosen(data, against="int2")
 
 
 def test_a_whole_run(settings: Settings, data: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ SOURCE = {"document", "page", "start", "end", "text", "score"}
 TOKENS = {"prompt", "reused", "computed", "recomputed", "generated"}
 TIMING = {"retrieve", "load", "place", "compute", "ttft", "total"}
 TIERS = {"gpu", "pinned", "pageable", "disk", "computed"}
-ENTRY = {"path", "state", "chunks", "error", "notes"}
+ENTRY = {"path", "state", "chunks", "error", "notes", "id"}
 
 
 def test_ingest(cli: Cli, sample_files: Path) -> None:
