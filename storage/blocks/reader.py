@@ -24,9 +24,6 @@ OnLayers = Callable[[EncodedBlock, range], None]
 
 # Errors that are about this process, not about the file: every other block would fail the same way.
 _OF_THE_PROCESS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-# Parsing a header takes longer than checking a block's layers, and holds the interpreter's lock; about 4 KiB each.
-_HEADERS_REMEMBERED = 4096
-_headers: dict[bytes, tuple[BlockHeader, str]] = {}
 
 
 @dataclass(frozen=True)
@@ -138,7 +135,7 @@ def _explained(error: OSError, name: str) -> Exception:
 
 
 def _checked_header(name: str, buffer: np.ndarray, expected: BlockExpectation) -> BlockHeader:
-    header, checksum = _parsed(buffer[: expected.header_bytes].tobytes(), name)
+    header, checksum = parse_header(buffer[: expected.header_bytes].tobytes(), name, expected.header_checksum)
     if checksum != expected.header_checksum:
         raise BlockDamaged(f"{name}: not the file the catalog knows; the block is computed again")
     promised = (expected.key, expected.fingerprint, expected.codec, expected.generation, expected.tokens)
@@ -147,18 +144,3 @@ def _checked_header(name: str, buffer: np.ndarray, expected: BlockExpectation) -
     if buffer.nbytes - expected.header_bytes != header.layout.data_bytes:
         raise BlockDamaged(f"{name}: the file is torn; the block is computed again")
     return header
-
-
-def _parsed(raw: bytes, name: str) -> tuple[BlockHeader, str]:
-    """The header and its checksum. Headers that were valid once are remembered by digest, not by their 8 to 20 KiB.
-
-    A remembered header passed every check; each time it is compared with the catalog, its checksums with the layers.
-    """
-    digest = xxhash.xxh3_128_digest(raw)
-    found = _headers.get(digest)
-    if found is None:
-        found = parse_header(raw, name)
-        if len(_headers) >= _HEADERS_REMEMBERED:
-            _headers.clear()
-        _headers[digest] = found
-    return found

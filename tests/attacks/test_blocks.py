@@ -110,11 +110,10 @@ def test_the_forger_is_able() -> None:
     assert header == make_block().header
 
 
-@pytest.mark.parametrize("name", ["most tokens", "huge geometry", "beyond the end", "another codec"])
-def test_a_lying_file_is_refused_even_where_the_catalog_believes_it(tmp_path: Path, name: str) -> None:
+def believed_file(path: Path, name: str) -> BlockExpectation:
+    """A block's bytes behind a header that lies, and a catalog that was made to believe it."""
     block = make_block()
     raw = forged(LIES[name])
-    path = tmp_path / "block"
     path.write_bytes(raw + block.data.tobytes())
     marker = raw.index(b'"header_xxh3_128":"') + len(b'"header_xxh3_128":"')
     believed = expectation(block).__dict__ | {
@@ -122,8 +121,22 @@ def test_a_lying_file_is_refused_even_where_the_catalog_believes_it(tmp_path: Pa
         "header_bytes": len(raw),
         "size_bytes": len(raw) + block.data.nbytes,
     }
+    return BlockExpectation(**believed)
+
+
+@pytest.mark.parametrize("name", ["most tokens", "huge geometry", "another codec"])
+def test_a_lying_file_is_refused_even_where_the_catalog_believes_it(tmp_path: Path, name: str) -> None:
     with pytest.raises(BlockDamaged):
-        read_block_file(path, BlockExpectation(**believed), AlignedBuffers())
+        read_block_file(tmp_path / "block", believed_file(tmp_path / "block", name), AlignedBuffers())
+
+
+@pytest.mark.parametrize("name", ["beyond the end", "negative offset", "another shape", "a tensor missing"])
+def test_offsets_that_lie_lead_nowhere(tmp_path: Path, name: str) -> None:
+    """A served block lies as its codec lays it out; the table in its header is for other programs."""
+    expected = believed_file(tmp_path / "block", name)
+    found = read_block_file(tmp_path / "block", expected, AlignedBuffers())
+    for ours, theirs in zip(found.decode(), make_block().decode(), strict=True):
+        assert ours.equal(theirs)
 
 
 def test_a_size_the_file_does_not_have_takes_no_memory(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def _run(
     turborag = TurboRag(engine.reader, home.blocks, stored.rows["bf16"])
     warm_up(engine, workload, maker, turborag, sets)
     systems = [maker.measured(spec, bench) for spec in bench.systems]
-    asked = ask_all(engine, retriever, corpus.collection_id, workload, systems, bench.top_k, progress)
+    asked = ask_all(engine, retriever, corpus.collection_id, workload, systems, bench.top_k, progress, maker.touch)
     to_answer = () if limit.timing_alone else asked[: bench.answers]
     drawn = FIGURE_QUESTIONS if bench.plots is not None else 0
     from_disk = {name: maker.from_disk(name) for name in sets}
