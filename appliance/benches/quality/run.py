@@ -24,6 +24,9 @@ def run_quality_bench(
     settings: Settings, bench: QualityBenchSettings, progress: Progress = no_progress
 ) -> QualityResult:
     """Run it; what it writes for `cold` is removed afterwards. Raises ApplianceError, and what loading raises."""
+    if bench.cold:
+        with one_line_errors():
+            Home(settings.home).create()  # whether it can be read past the page cache is tried there
     engine = open_engine(settings)
     against = None if bench.against is None else open_engine(replace(settings, weights=bench.against))
     try:
