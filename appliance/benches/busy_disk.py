@@ -1,6 +1,7 @@
 """A disk that somebody else keeps busy: processes that read and write the same disk past the page cache.
 
-Processes, not threads: those would take the interpreter's lock from the very code that is measured.
+Processes, not threads: those would take the interpreter's lock from the very code that is measured. They end with the
+process that began them, killed or not.
 """
 
 import os
@@ -25,7 +26,7 @@ except OSError:
     file = os.open(sys.argv[1], os.O_RDONLY)
 print("begun", flush=True)
 offset = number * piece
-while True:
+while os.getppid() == int(sys.argv[5]):
     os.preadv(file, [buffer], offset)
     offset = (offset + 7 * piece) % whole
 """
@@ -36,7 +37,7 @@ content = os.urandom(piece)
 file = os.open(sys.argv[1], os.O_WRONLY)
 print("begun", flush=True)
 offset = 0
-while True:
+while os.getppid() == int(sys.argv[5]):
     os.pwrite(file, content, offset)
     os.fsync(file)
     offset = (offset + piece) % whole
@@ -60,7 +61,8 @@ class BusyDisk:
         sizes = (str(_PIECE_BYTES), str(_FILE_BYTES))
         self._children = [
             subprocess.Popen(
-                [sys.executable, "-I", "-c", program, str(self._file), *sizes, str(number)], stdout=subprocess.PIPE
+                [sys.executable, "-I", "-c", program, str(self._file), *sizes, str(number), str(os.getpid())],
+                stdout=subprocess.PIPE,
             )
             for number, program in enumerate(programs)
         ]

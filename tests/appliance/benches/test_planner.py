@@ -1,5 +1,7 @@
 """The planner's bench on tiny models: every case asked, what it tells, and the busy disk it makes."""
 
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -141,6 +143,21 @@ def test_the_busy_disk_is_read_and_written_while_entered(tmp_path: Path, monkeyp
             assert most_read(children) > read, "nobody reads"
         assert {child.pid for child in psutil.Process().children()} <= before
         assert not list(tmp_path.iterdir())
+
+
+def test_they_end_with_a_process_that_is_killed(tmp_path: Path) -> None:
+    program = (
+        "import sys, time; from pathlib import Path\n"
+        "from appliance.benches import busy_disk as b; b._FILE_BYTES = 4 << 20\n"
+        "with b.BusyDisk(Path(sys.argv[1])) as busy:\n"
+        "    print(*(child.pid for child in busy._children), flush=True); time.sleep(60)"
+    )
+    killed = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    children = [psutil.Process(int(number)) for number in killed.stdout.readline().split()] if killed.stdout else []
+    killed.kill()
+    killed.communicate()
+    assert len(children) == 3
+    assert not psutil.wait_procs(children, timeout=20)[1]
 
 
 def test_the_command(cli: Cli, data: Path) -> None:
