@@ -77,7 +77,7 @@ def _facts(
         "positions": sum(len(sample.divergence.kl) for sample in samples if sample.divergence is not None),
         "model": engine.model.name,
         "fingerprint": engine.fingerprint,
-        **{name: engine.choices[name] for name in ("dtype", "placer", "linears", "attention")},
+        **{name: engine.choices[name] for name in ("dtype", "placer", "linears", "attention", "decoding")},
         "machine": machine_facts(),
     }
 

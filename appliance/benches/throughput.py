@@ -173,7 +173,7 @@ def _facts(corpus: BenchCorpus, bench: ThroughputBenchSettings, different: int) 
         "model": engine.model.name,
         "fingerprint": engine.fingerprint,
         "codec": engine.reader.codec.name,
-        **{name: engine.choices[name] for name in ("placer", "linears", "attention")},
+        **{name: engine.choices[name] for name in ("placer", "linears", "attention", "decoding")},
         "machine": machine_facts(),
     }
 

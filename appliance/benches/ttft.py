@@ -141,7 +141,7 @@ def _result(corpus: BenchCorpus, samples: list[Sample], bench: TtftBenchSettings
             "model": engine.model.name,
             "fingerprint": engine.fingerprint,
             "codec": engine.reader.codec.name,
-            **{name: engine.choices[name] for name in ("placer", "linears", "attention", "reads")},
+            **{name: engine.choices[name] for name in ("placer", "linears", "attention", "decoding", "reads")},
             "weights_bytes": engine.model.weights_bytes,
             "block_bytes": round(block_bytes),
             "memory_gb_per_s": round(memory / 1e9, 2),

@@ -19,7 +19,7 @@ from storage.catalog import BlockRow
 from storage.codecs import CodecPair
 from storage.home import Home
 
-_CHOICES = ("dtype", "placer", "linears", "attention", "reads", "context")
+_CHOICES = ("dtype", "placer", "linears", "attention", "decoding", "reads", "context")
 
 
 @dataclass(frozen=True)

@@ -121,6 +121,6 @@ def _facts(
         "against": bench.against or engine.choices["weights"],
         "fingerprint": engine.fingerprint,
         "context": engine.reader.context,
-        **{name: engine.choices[name] for name in ("dtype", "placer", "linears", "attention", "reads")},
+        **{name: engine.choices[name] for name in ("dtype", "placer", "linears", "attention", "decoding", "reads")},
         "machine": machine_facts(),
     }
