@@ -15,7 +15,7 @@ from tests.appliance.fixtures import Cli
 RESULT = {
     *("concurrent_qps", "serial_qps", "speedup", "speedups", "bar", "held", "ttft_ms", "tokens_per_s", "same_answers"),
     *("data", "questions", "different_questions", "rounds", "askers", "new_tokens", "top_k", "strategy", "model"),
-    *("fingerprint", "codec", "placer", "linears", "attention", "machine"),
+    *("fingerprint", "codec", "placer", "linears", "attention", "decoding", "machine"),
 }
 
 
