@@ -8,9 +8,13 @@ relative to the lane's reference, weighted values added to the sums. Keys later 
 tiles that reach beyond the block's first position; tiles beyond its last are never read. Where there are fewer units
 than threads can share, each is split over slots, and who finishes a unit's last split puts them together.
 
-Every thread of a team calls `run` and takes items off a shared counter until none is left. After a change in vectors.py
-touch this file, which is all that numba's cache of `run` watches.
+Every thread of a team calls `run` and takes items off a shared counter until none is left. Few rows, as in decoding,
+have a walk of their own (few_lanes.py).
 """
+
+# Calls: 5d539527c218
+# numba's cache watches the text of the file that holds a loop alone: this is the digest of what the loops here call, so
+# that none compiled before a change is used after it (tests/models/test_loops_cached.py).
 
 from typing import Any
 
@@ -18,16 +22,16 @@ import numba
 import numpy as np
 from numba.np.numpy_support import carray
 
+from models.attention.few_lanes import few_item
+from models.attention.job import COMPILE, ENDLESS, JOB, Address, Job, copy_rows, rounded
+from models.attention.llvm import LANES, VECTOR_BYTES, pointer
 from models.attention.vectors import (
-    LANES,
     TILE_KEYS,
     UNSEEN,
-    VECTOR_BYTES,
     counted,
     largest,
     largest_masked,
     paired,
-    pointer,
     raised,
     scaled,
     scores_1,
@@ -46,23 +50,18 @@ from models.attention.vectors import (
 )
 
 MOST_LANES = 6 * LANES
-# Addresses and distances in bytes; `counters`: int64, items taken and then splits finished by unit.
-_NUMBERS = (
-    "counters", "items", "splits", "blocks", "block_rows", "rows", "group", "kv_heads", "head_dim", "slots",
-    "log_scale", "query", "key", "value", "positions", "out", "partial", "query_head", "query_row", "key_head",
-    "key_row", "value_head", "value_row", "out_head", "out_row",
-)  # fmt: skip
-JOB = np.dtype([(name, np.int64) for name in _NUMBERS])
-COMPILE: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy", "boundscheck": False}
-_U16, _U32, _I32, _F32 = np.uint16, np.uint32, np.int32, np.float32
-_ENDLESS = (1 << 40,)  # arrays over addresses have no end of their own
-Address = int
-Job = Any
+_U32, _I32, _F32 = np.uint32, np.int32, np.float32
 
 
 def partial_bytes(head_dim: int) -> int:
     """What a split leaves: sums `[head_dim][lane]`, references and totals `[lane]`, float32."""
     return (head_dim + 2) * MOST_LANES * 4
+
+
+def scratch_bytes(head_dim: int) -> int:
+    """Queries, scores, weights, values two and two, a last tile, and the lanes' own numbers of one item."""
+    lines = head_dim // 2 + TILE_KEYS + TILE_KEYS // 2 + 3 + head_dim + 2
+    return (lines * MOST_LANES + TILE_KEYS * head_dim) * 4
 
 
 @numba.njit(**COMPILE)
@@ -81,10 +80,10 @@ def _item(job: Job, number: int, scratch: Address) -> None:
     last_tile = pair + TILE_KEYS // 2 * dim * 4
     stands = last_tile + TILE_KEYS * dim * 2
     top, factor = stands + line, stands + 2 * line
-    out = stands + 3 * line if job.splits == 1 else job.partial + number * (dim + 2) * MOST_LANES * 4
+    out = stands + 3 * line if job.splits == 1 else job.partial + number * job.partial_bytes
     reference, total = out + dim * line, out + (dim + 1) * line
     _begin(job, head, first_row, rows, vectors, query, stands, out)
-    positions = carray(pointer(job.positions), _ENDLESS, np.int64)
+    positions = carray(pointer(job.positions), ENDLESS, np.int64)
     end, seen_by_all = min(positions[first_row + rows - 1] + 1, job.slots), positions[first_row] + 1
     tiles = (end + TILE_KEYS - 1) // TILE_KEYS
     for tile in range(tiles * split // job.splits, tiles * (split + 1) // job.splits):
@@ -92,11 +91,11 @@ def _item(job: Job, number: int, scratch: Address) -> None:
         key, key_row = job.key + head * job.key_head + first * job.key_row, job.key_row
         value, value_row = job.value + head * job.value_head + first * job.value_row, job.value_row
         if first + TILE_KEYS > end:  # the memory behind the last slot is not ours to read
-            _copy_rows(key, key_row, end - first, dim, last_tile)
+            copy_rows(key, key_row, end - first, TILE_KEYS, dim, last_tile)
             key, key_row = last_tile, dim * 2
         _scores(vectors, key, key_row, query, score, dim // 2)
         if first + TILE_KEYS > end:
-            _copy_rows(value, value_row, end - first, dim, last_tile)
+            copy_rows(value, value_row, end - first, TILE_KEYS, dim, last_tile)
             value, value_row = last_tile, dim * 2
         paired(value, value_row, pair, dim)
         for vector in range(vectors):
@@ -112,7 +111,7 @@ def _item(job: Job, number: int, scratch: Address) -> None:
     if job.splits > 1:
         if counted(job.counters + 8 * (1 + unit), 1) + 1 < job.splits:
             return
-        out = job.partial + unit * job.splits * (dim + 2) * MOST_LANES * 4
+        out = job.partial + unit * job.splits * job.partial_bytes
         _join(job, out, line, top, factor)
     _finish(job, head, first_row, rows, vectors * LANES, out)
 
@@ -123,34 +122,25 @@ def _begin(
 ) -> None:
     """Pack the queries `[pairs of dimensions][lane]`, set positions, references, totals and sums."""
     lanes, dim = vectors * LANES, job.head_dim
-    packed = carray(pointer(query), _ENDLESS, np.int32)
-    position = carray(pointer(stands), _ENDLESS, np.int32)
-    positions = carray(pointer(job.positions), _ENDLESS, np.int64)
+    packed = carray(pointer(query), ENDLESS, np.int32)
+    position = carray(pointer(stands), ENDLESS, np.int32)
+    positions = carray(pointer(job.positions), ENDLESS, np.int64)
     for lane in range(lanes):
         member, row = lane // rows, lane % rows
         if member < job.group:
             position[lane] = _I32(positions[first_row + row])
             at = job.query + (head * job.group + member) * job.query_head + (first_row + row) * job.query_row
-            pairs = carray(pointer(at), _ENDLESS, np.int32)
+            pairs = carray(pointer(at), ENDLESS, np.int32)
             for d in range(dim // 2):
                 packed[d * lanes + lane] = pairs[d]
         else:  # a lane without a query
             position[lane] = _I32(positions[first_row])
             for d in range(dim // 2):
                 packed[d * lanes + lane] = _I32(0)
-    sums = carray(pointer(out), _ENDLESS, np.float32)
+    sums = carray(pointer(out), ENDLESS, np.float32)
     sums[: dim * lanes] = _F32(0)
     sums[dim * lanes : (dim + 1) * lanes] = _F32(UNSEEN)
     sums[(dim + 1) * lanes : (dim + 2) * lanes] = _F32(0)
-
-
-@numba.njit(**COMPILE)
-def _copy_rows(rows: Address, row_bytes: int, count: int, dim: int, to: Address) -> None:
-    """`count` rows of a tile, zeros behind them."""
-    tile = carray(pointer(to), _ENDLESS, np.uint16)
-    for number in range(count):
-        tile[number * dim : (number + 1) * dim] = carray(pointer(rows + number * row_bytes), (dim,), np.uint16)
-    tile[count * dim : TILE_KEYS * dim] = _U16(0)
 
 
 @numba.njit(**COMPILE)
@@ -193,7 +183,7 @@ def _join(job: Job, first: Address, line: int, ours: Address, theirs: Address) -
     keep, take = carray(pointer(ours), (lanes,), np.float32), carray(pointer(theirs), (lanes,), np.float32)
     sums = carray(pointer(first), (dim + 2, lanes), np.float32)
     for split in range(1, job.splits):
-        added = carray(pointer(first + split * (dim + 2) * MOST_LANES * 4), (dim + 2, lanes), np.float32)
+        added = carray(pointer(first + split * job.partial_bytes), (dim + 2, lanes), np.float32)
         for lane in range(lanes):
             reference = max(sums[dim, lane], added[dim, lane])
             keep[lane] = np.exp2((sums[dim, lane] - reference) * log_scale)
@@ -207,7 +197,7 @@ def _join(job: Job, first: Address, line: int, ours: Address, theirs: Address) -
 
 @numba.njit(**COMPILE)
 def _finish(job: Job, head: int, first_row: int, rows: int, lanes: int, out: Address) -> None:
-    """Divide by the totals and write bfloat16, to the nearest, ties to even."""
+    """Divide by the totals and write bfloat16."""
     dim = job.head_dim
     sums = carray(pointer(out), (dim + 2, lanes), np.float32)
     for lane in range(job.group * rows):
@@ -216,20 +206,20 @@ def _finish(job: Job, head: int, first_row: int, rows: int, lanes: int, out: Add
         to = carray(pointer(at), (dim,), np.uint16)
         share = _F32(1) / sums[dim + 1, lane]
         for d in range(dim):
-            word = _F32(sums[d, lane] * share).view(_U32)
-            to[d] = _U16((word + _U32(0x7FFF) + ((word >> _U32(16)) & _U32(1))) >> _U32(16))
+            to[d] = rounded(sums[d, lane] * share)
 
 
 @numba.cfunc("void(voidptr)", cache=True, error_model="numpy")
 def run(data: Any) -> None:
     """What each thread of a team does: items of the `JOB` at `data` until all are taken."""
     job = carray(data, 1, JOB)[0]
-    dim = job.head_dim
-    words = (dim // 2 + TILE_KEYS + TILE_KEYS // 2 + 3 + dim + 2) * MOST_LANES + TILE_KEYS * dim
-    scratch = np.empty(words * 4 + VECTOR_BYTES, np.uint8)
+    scratch = np.empty(job.scratch_bytes + VECTOR_BYTES, np.uint8)
     begin = (scratch.ctypes.data + VECTOR_BYTES - 1) // VECTOR_BYTES * VECTOR_BYTES
     number = counted(job.counters, 1)
     while number < job.items:
-        _item(job, number, begin)
+        if job.few:
+            few_item(job, number, begin)
+        else:
+            _item(job, number, begin)
         number = counted(job.counters, 1)
     scratch[0] = 0  # numba frees an array after the last line that names it, and an address is no name

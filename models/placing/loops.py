@@ -9,9 +9,10 @@ They run on one thread without the interpreter's lock; the caller runs several a
 second thread pool competes with torch's. `out` is the arena's memory seen as unsigned integers: uint32 for float32,
 uint16 for bfloat16 (rounded to the nearest, ties to even). A block comes as its flat bytes: `layer_bytes` from layer
 to layer, each part at its offset. Codes become numbers in unpacking.py; recipe fields and kinds: see recipes.py.
-After a change in either touch this file, which is all that numba's cache of `place_side` watches; for the same reason
-there are no closures.
+numba's cache of `place_side` watches the text of this file alone, so it names a digest of both, and has no closures.
 """
+
+# Calls: 301cab8c8178
 
 import numba
 import numpy as np
