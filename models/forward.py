@@ -103,5 +103,7 @@ def scattered_rows(positions: np.ndarray, device: torch.device) -> QueryRows:
 def next_token_logits(model: LanguageModel, hidden: torch.Tensor) -> torch.Tensor:
     """Logits `[vocabulary]` float32 after the last row of `hidden`."""
     with torch.inference_mode():
+        if model.fused is not None and model.fused.head is not None:
+            return model.fused.head(hidden[-1])
         logits: torch.Tensor = model.lm_head(hidden[-1:])[0].to(torch.float32)
     return logits

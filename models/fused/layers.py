@@ -16,6 +16,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from models.arena import Arena
 from models.attention import BatchRows, QueryRows
+from models.fused.head import HeadRow
 from models.fused.loops import Array, add_and_norm, gate_rows, turn_rows
 from models.packing import JointPart
 
@@ -45,7 +46,9 @@ class _Layer:
 class FusedLayers:
     """Runs the layers of a float32 or bfloat16 backbone on a CPU whose projections are joint (models/packing.py)."""
 
-    def __init__(self, backbone: Any) -> None:
+    def __init__(self, backbone: Any, head: HeadRow | None = None) -> None:
+        """`head` is the walk of the product after the last layer, for one row; None: that of the module."""
+        self.head = head
         self._layers = [_read(layer) for layer in backbone.layers]
         self._dtype: torch.dtype = backbone.norm.weight.dtype
         config = backbone.config

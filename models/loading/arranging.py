@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from models.fused import FusedLayers, can_fuse
+from models.fused import FusedLayers, can_fuse, find_head_row
 from models.packing import LinearChoice, PackedLinear, join_linears
 from models.quantised import QUANTISED, Int8Linear, plain_twin
 
@@ -25,7 +25,7 @@ def arrange(model: Any, choice: LinearChoice, weights: str) -> FusedLayers | Non
         join_linears(backbone.layers, QUANTISED[weights] if quantised else PackedLinear)
         if quantised:
             model.lm_head = Int8Linear(model.lm_head, many=False)
-    return FusedLayers(backbone) if can_fuse(backbone) else None
+    return FusedLayers(backbone, find_head_row(model.lm_head)) if can_fuse(backbone) else None
 
 
 def _make_plain_twins(model: Any, weights: str) -> None:

@@ -13,7 +13,7 @@ from models.attention import BatchRows
 from models.batching import BatchCache
 from models.capture import capture_kv
 from models.forward import FUSED_ROWS, contiguous_rows, embed_rows, run_cache, run_layers, run_rows, scattered_rows
-from models.fused import FusedLayers, can_fuse
+from models.fused import FusedLayers, can_fuse, find_head_row
 from models.loading import LanguageModel, load_language_model
 from models.packing import PackedLinear, choose_linears, join_linears
 from tests.models.conftest import load
@@ -142,3 +142,28 @@ def test_joint_and_packed_gives_the_bits_of_each_alone() -> None:
         rows = torch.randn(count, 64, dtype=torch.bfloat16)
         for index, linear in enumerate(linears):
             torch.testing.assert_close(joint.part(rows, index), PackedLinear(linear)(rows), rtol=2**-7, atol=2**-7)
+
+
+@needs_packing
+@pytest.mark.parametrize(("inputs", "words"), [(64, 320), (96, 513), (576, 1200)])
+def test_the_head_of_one_row_is_the_plain_layers(inputs: int, words: int) -> None:
+    torch.manual_seed(3)
+    layer = nn.Linear(inputs, words, bias=False, dtype=torch.bfloat16).requires_grad_(False)
+    head = find_head_row(layer)
+    assert head is not None
+    row = torch.randn(inputs, dtype=torch.bfloat16)
+    expected = layer(row).float()
+    found = head(row)
+    assert (found.dtype, found.shape) == (torch.float32, expected.shape)
+    torch.testing.assert_close(found, expected, rtol=2**-7, atol=1e-6)
+    assert (found == expected).float().mean() > 0.95
+    assert torch.equal(found, found.bfloat16().float()), "rounded as the layer's own are"
+    layer.weight[1] = float("nan")
+    assert head(row)[1].isnan()
+    assert not head(row)[[0, 2]].isnan().any()
+
+
+def test_other_heads_keep_their_own_product() -> None:
+    assert find_head_row(nn.Linear(64, 32, bias=False)) is None
+    assert find_head_row(nn.Linear(64, 32, dtype=torch.bfloat16)) is None
+    assert find_head_row(nn.Identity()) is None

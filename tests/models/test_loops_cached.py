@@ -14,6 +14,7 @@ CALLS = {
     "placing/loops.py": ("recipes.py", "unpacking.py"),
     "placing/vector_loops.py": ("recipes.py", "unpacking.py", "vectors.py"),
     "fused/loops.py": (),
+    "fused/head.py": ("loops.py", "../attention/llvm.py", "../attention/vectors.py"),
 }
 
 
