@@ -280,7 +280,7 @@ def test_threads(make: Make) -> None:
         return served
 
     with ThreadPoolExecutor(4) as threads:
-        assert sum(threads.map(work, range(4))) > 400
+        assert sum(threads.map(work, range(4))) > 100  # how many is up to the threads; none or few would be no test
     for key in KEYS:
         tier.retire(key)
     assert (tier.blocks, tier.used_bytes) == (0, 0)
