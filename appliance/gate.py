@@ -169,8 +169,8 @@ def gated(
     """
     options = options or StrategyOptions()
     if wanted != "auto":
-        named = Rung(wanted, options.ratio, options.select if options.ratio else None)
-        named = named if wanted == "fusion" else Rung(wanted)
+        select = options.select if options.ratio else None  # without a token to compute again nothing is chosen
+        named = Rung(wanted, options.ratio, select) if wanted == "fusion" else Rung(wanted)
         why = gate.outside(named, codecs, near)
         return Gated(wanted, options, why and f"outside the quality bound, carried out as asked for: {why}", wanted)
     if not gate.entries:

@@ -1,6 +1,6 @@
 """Hot blocks brought to their tiers in idle time, so that the first question after a start finds them in memory.
 
-HA-RAG (arXiv, Algorithm 2) moves a block when it is asked for and begins with everything on disk; what was learned of
+HA-RAG (Algorithm 2) moves a block when it is asked for and begins with everything on disk; what was learned of
 hotness before the start is only used once each block has been read again. Here nobody waits for that.
 """
 
@@ -20,13 +20,12 @@ def preload(
     ranked: Sequence[RankedBlock],
     pause: Callable[[], None],
     stop: threading.Event,
-) -> int:
+) -> None:
     """Load the blocks that were asked for before, hottest first, where they lie in a slower tier than they deserve.
 
-    `pause` lets questions go first. Ends at the first block that its tier has no room for; returns how many moved.
-    Raises OSError and MemoryError as loading does. A damaged block is set aside.
+    `pause` lets questions go first. Ends at the first block that its tier has no room for. Raises OSError and
+    MemoryError as loading does. A damaged block is set aside.
     """
-    moved = 0
     lagging = [block.key for block in ranked if block.score > 0 and store.lags(block.key)]
     for first in range(0, len(lagging), _AT_ONCE):
         keys = lagging[first : first + _AT_ONCE]
@@ -34,13 +33,11 @@ def preload(
         for row in (rows[key] for key in keys if key in rows):
             pause()
             if stop.is_set():
-                return moved
+                return
             try:
                 store.load(row).release()
             except BlockDamaged:
                 store.quarantine(row)
                 continue
             if store.lags(row.key):
-                return moved
-            moved += 1
-    return moved
+                return

@@ -69,7 +69,7 @@ def choose(
         forecast_ms={"chosen": times[best], "load": times[0], "full": full_ms},
         load_ms=load_ms,
         disk_ms=read_bytes / rates.disk_bytes_per_ms,
-        compute_ms=0.0 if again_tokens else passes_ms[best],
+        compute_ms=0.0 if again_tokens and best < len(chunks) else passes_ms[best],
         compute_tokens=tail_tokens + sum(chunks[n].tokens for n in computed),
         planning_ms=(time.perf_counter() - began) * 1e3,
     )

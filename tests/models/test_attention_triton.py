@@ -1,8 +1,6 @@
 """The Triton kernels of attention: interpreted against SDPA, and compiled for real GPUs without one."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,8 +14,8 @@ from models.attention import masked_attention, triton_arena_attention
 from models.attention.triton_attention import launch_options, serves, triton_attention, why_not
 from models.attention.triton_kernels import attend
 from tests.models.attending import inputs, random_rows
+from tests.models.interpreted import run_interpreted
 
-ROOT = Path(__file__).resolve().parents[2]
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 _POINTERS = {torch.bfloat16: "*bf16", torch.float16: "*fp16", torch.float32: "*fp32"}
 SHARED_BYTES = 99 * 1024
@@ -29,12 +27,7 @@ needs_compiler = pytest.mark.skipif(INTERPRETED, reason="TRITON_INTERPRET=1 comp
 
 @needs_compiler
 def test_the_interpreter_agrees() -> None:
-    """The tests below in a process of their own: Triton decides at import, of itself too, how kernels are run."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-o", "addopts=", __file__]
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-3000:]
-    assert "7 passed" in done.stdout
+    assert "7 passed" in run_interpreted(__file__)
 
 
 @needs_interpreter

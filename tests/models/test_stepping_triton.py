@@ -1,8 +1,6 @@
 """The Triton kernels of a decode step: interpreted against transformers' modules, and compiled without a GPU."""
 
 import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,10 +15,10 @@ from models.decoding import DecodeRow, decode_each
 from models.loading import load_language_model
 from models.stepping import EagerRunner, Steps, kernels
 from models.stepping.triton_kernels import add_and_norm, gate, turn_and_write
+from tests.models.interpreted import run_interpreted
 from tests.models.test_stepping import read
 from tests.models.tiny import ARCHITECTURES, save_tiny_model
 
-ROOT = Path(__file__).resolve().parents[2]
 CPU = torch.device("cpu")
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 POINTERS = {"position": "*i64", "cos": "*fp32", "sin": "*fp32", "eps": "fp32", "width": "i32", "head_stride": "i32"}
@@ -31,12 +29,7 @@ needs_compiler = pytest.mark.skipif(INTERPRETED, reason="TRITON_INTERPRET=1 comp
 
 @needs_compiler
 def test_the_interpreter_agrees() -> None:
-    """The tests below in a process of their own, as Triton decides at import how kernels are run."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-o", "addopts=", __file__]
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-3000:]
-    assert "5 passed" in done.stdout
+    assert "5 passed" in run_interpreted(__file__)
 
 
 @needs_interpreter

@@ -98,9 +98,9 @@ class Prepared:
         return tuple(found)
 
 
-def spec_of(bench: HaragBenchSettings, name: str = HARAG_MEASURED) -> SystemSpec:
-    """The system of this name."""
-    return next(spec for spec in bench.systems if spec.name == name)
+def spec_of(bench: HaragBenchSettings) -> SystemSpec:
+    """That of `harag_measured`."""
+    return next(spec for spec in bench.systems if spec.name == HARAG_MEASURED)
 
 
 def _set_facts(rows: Mapping[str, BlockRow]) -> dict[str, Any]:

@@ -281,6 +281,11 @@ def test_threads(make: Make) -> None:
 
     with ThreadPoolExecutor(4) as threads:
         assert sum(threads.map(work, range(4))) > 100  # how many is up to the threads; none or few would be no test
+    for key in KEYS:  # after all that every block still comes in, and shows itself
+        lease = tier.lease(key) or tier.admit(blocks[key])
+        assert lease is not None
+        assert bytes_of(lease.block) == expected[key]
+        lease.release()
     for key in KEYS:
         tier.retire(key)
     assert (tier.blocks, tier.used_bytes) == (0, 0)
